@@ -1,0 +1,137 @@
+"""Every exception this package raises.
+
+    RftError
+    ├── UsageError                    you can fix it: an argument, a file, an environment variable
+    │   ├── PayloadError              a request this SDK cannot read
+    │   ├── EndpointError             no endpoint, or one a bearer token may not be sent to
+    │   ├── RewardError               a value that is not a reward, or tiers that could overlap
+    │   ├── TaskError                 the environment cannot read the task string
+    │   └── UnknownEnvironmentError   no environment of that name
+    ├── CredentialsError              no AWS credentials, after bounded retries
+    ├── NoRolloutError                a policy call was made outside any rollout
+    ├── RolloutOver                   the rollout's deadline passed, or it was closed
+    │   └── RolloutCancelled          the process or the caller asked it to stop
+    ├── RolloutExit                   user code raised SystemExit where it would kill a server
+    └── JobRuntimeError               the Job Runtime (or gateway) refused or failed a report
+        ├── ValidationError           400
+        ├── AccessDeniedError         401, 403
+        ├── NotFoundError             404
+        ├── QuotaExceededError        402
+        ├── ConflictError             409
+        ├── ThrottledError            429
+        ├── ServerError               5xx
+        └── UnreachableError          no response: connection refused, reset, or timed out
+
+A message says what was wanted, what came, and what to do. No message holds a token or a secret.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rft_agent_sdk.payload import JobAddress
+
+
+class RftError(Exception):
+    """Base of every error raised by this package."""
+
+
+class UsageError(RftError, ValueError):
+    """Something the person running the program can put right; printed without a traceback."""
+
+
+class PayloadError(UsageError):
+    """A rollout request that cannot be read.
+
+    `job` is the address of the rollout when at least that much was readable, so that the rollout
+    can still be completed with a reward; otherwise `None`.
+    """
+
+    def __init__(self, message: str, *, job: JobAddress | None = None) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class EndpointError(UsageError):
+    """No endpoint or region can be told, or a bearer token may not go to the one given."""
+
+
+class RewardError(UsageError):
+    """A value that cannot be a reward, or reward tiers whose order shaping could break."""
+
+
+class TaskError(UsageError):
+    """The environment cannot read the task string of a rollout or a dataset row."""
+
+
+class UnknownEnvironmentError(UsageError):
+    """No environment of the given name; the message lists those that exist."""
+
+
+class CredentialsError(RftError):
+    """AWS credentials could not be loaded, after bounded retries."""
+
+
+class NoRolloutError(RftError, RuntimeError):
+    """A policy call was made outside any rollout, so nobody could say whose turn it is."""
+
+
+class RolloutOver(RftError, TimeoutError):  # noqa: N818 - a state, not a fault
+    """The rollout's deadline has passed or it was closed; no further policy call may start."""
+
+
+class RolloutCancelled(RolloutOver):
+    """The rollout was asked to stop: SIGTERM, or a cancelled task."""
+
+
+class RolloutExit(RftError, RuntimeError):  # noqa: N818 - names what happened
+    """User code raised `SystemExit` on a server thread; raised in its place, so the server lives."""
+
+
+class JobRuntimeError(RftError):
+    """The Job Runtime, or the gateway in its place, refused or failed a report.
+
+    `status` is the HTTP status (`None` without a response), `code` the service's error type such
+    as `ValidationException`, `operation` the call such as `CompleteRollout`.
+    """
+
+    def __init__(
+        self, message: str, *, operation: str, status: int | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.status = status
+        self.code = code
+
+
+class ValidationError(JobRuntimeError):
+    """400: the request is wrong, or the job does not exist; trying again cannot help."""
+
+
+class AccessDeniedError(JobRuntimeError):
+    """401 or 403, also after one new signature."""
+
+
+class NotFoundError(JobRuntimeError):
+    """404: no such trajectory."""
+
+
+class QuotaExceededError(JobRuntimeError):
+    """402: a service quota of the account is used up."""
+
+
+class ConflictError(JobRuntimeError):
+    """409: the trajectory is past the state this call needs."""
+
+
+class ThrottledError(JobRuntimeError):
+    """429, also after retries inside the deadline."""
+
+
+class ServerError(JobRuntimeError):
+    """5xx, also after retries inside the deadline."""
+
+
+class UnreachableError(JobRuntimeError):
+    """No response: the connection was refused, reset, or timed out."""
