@@ -77,7 +77,7 @@ class NoRolloutError(RftError, RuntimeError):
     """A policy call was made outside any rollout, so nobody could say whose turn it is."""
 
 
-class RolloutOver(RftError, TimeoutError):  # noqa: N818 - a state, not a fault
+class RolloutOver(RftError, TimeoutError):
     """The rollout's deadline has passed or it was closed; no further policy call may start."""
 
 
@@ -85,7 +85,7 @@ class RolloutCancelled(RolloutOver):
     """The rollout was asked to stop: SIGTERM, or a cancelled task."""
 
 
-class RolloutExit(RftError, RuntimeError):  # noqa: N818 - names what happened
+class RolloutExit(RftError, RuntimeError):
     """User code raised `SystemExit` on a server thread; raised in its place, so the server lives."""
 
 
