@@ -1,0 +1,67 @@
+# Everything a checkout needs is done by the target that needs it: `make demo` and `make test` work on a
+# bare Python with git and make. The environment is made once, and again when the lock changes.
+
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The first interpreter that really starts: a version manager's stub may be on PATH and still refuse.
+PYTHON313 ?= $(shell for python in python3.13 "$$HOME"/.pyenv/versions/3.13*/bin/python3.13; do \
+	"$$python" -c '' >/dev/null 2>&1 && echo "$$python" && break; done)
+
+# No credentials are looked up on the instance metadata address, on whatever machine this runs.
+export AWS_EC2_METADATA_DISABLED := true
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test quick check test-313 bench lock clean
+
+help:  ## Show the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Two pip commands: hashes cannot be required of an editable install. The build backend is in the lock,
+# so the second command fetches nothing.
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+setup: $(STAMP)  ## Make the environment; the other targets do it themselves
+
+demo: $(STAMP)  ## Play a rehearsal on this machine: no AWS account, no GPU
+	$(BIN)/rft demo
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check  ## Lint, types and every test
+	$(BIN)/pytest
+
+quick: check  ## The same without the slow tests
+	$(BIN)/pytest -m "not slow and not aws and not gpu"
+
+test-313:  ## The quick tests on Python 3.13, where that is installed
+ifeq ($(PYTHON313),)
+	@echo "python3.13 is not installed: its tests are left out"
+else
+	$(MAKE) setup VENV=.venv-313 PYTHON="$(PYTHON313)"
+	.venv-313/bin/pytest -m "not slow and not aws and not gpu"
+endif
+
+bench: $(STAMP)  ## Measure against what this replaces, side by side; minutes, and it needs the registry
+	$(BIN)/python -m tests.bench
+
+lock: $(STAMP)  ## Resolve pyproject.toml anew into requirements.lock: hashes, no addresses
+	env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL UV_PYTHON_DOWNLOADS=never \
+	$(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header --no-annotate \
+		--extra dev pyproject.toml --output-file requirements.lock
+
+clean:  ## Remove what the targets made, runs/ aside
+	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf agentcore/*.zip agentcore/*/staging
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
