@@ -1,0 +1,90 @@
+"""What holds for every test: a clean environment, and no network but this machine's loopback."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CLEARED = (
+    "AWS_",
+    "RFT_",
+    "REASONING_",
+    "ROLLOUT_",
+    "OPENAI_",
+    "ANTHROPIC_",
+    "OTEL_",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+)
+LOOPBACK = {"127.0.0.1", "::1", "localhost", "", None}
+
+
+class NetworkUsed(AssertionError):
+    """A test tried to leave this machine."""
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory
+) -> None:
+    """No setting, key or proxy of whoever runs the tests reaches them; AWS clients find no credentials."""
+    if request.node.get_closest_marker("aws"):
+        return
+    for name in list(os.environ):
+        if name.upper().startswith(CLEARED):
+            monkeypatch.delenv(name)
+    absent: Path = tmp_path_factory.getbasetemp() / "absent"
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(absent / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(absent / "credentials"))
+
+
+@pytest.fixture(autouse=True)
+def loopback_only(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[str]]:
+    """Refuse connections and name lookups beyond loopback, and fail the test that tried.
+
+    The code under test may turn the refusal into an outcome of its own, so every attempt is also
+    remembered and checked at the end. Yields the attempts so far.
+    """
+    attempts: list[str] = []
+    if request.node.get_closest_marker("aws"):
+        yield attempts
+        return
+
+    def check(host: object, action: str) -> None:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name not in LOOPBACK:
+            attempts.append(f"{action} {name!r}")
+            raise NetworkUsed(f"tests use 127.0.0.1 only, this one tried to {action} {name!r}")
+
+    connect, connect_ex, getaddrinfo = (
+        socket.socket.connect,
+        socket.socket.connect_ex,
+        socket.getaddrinfo,
+    )
+
+    def checked_connect(self, address):
+        if self.family != socket.AF_UNIX:
+            check(address[0], "connect to")
+        return connect(self, address)
+
+    def checked_connect_ex(self, address):
+        if self.family != socket.AF_UNIX:
+            check(address[0], "connect to")
+        return connect_ex(self, address)
+
+    def checked_getaddrinfo(host, *args, **kwargs):
+        check(host, "look up")
+        return getaddrinfo(host, *args, **kwargs)
+
+    monkeypatch.setattr(socket.socket, "connect", checked_connect)
+    monkeypatch.setattr(socket.socket, "connect_ex", checked_connect_ex)
+    monkeypatch.setattr(socket, "getaddrinfo", checked_getaddrinfo)
+    yield attempts
+    assert not attempts, f"the test left this machine: {attempts}"
