@@ -7,6 +7,7 @@
     │   ├── RewardError               a value that is not a reward, or tiers that could overlap
     │   ├── TaskError                 the environment cannot read the task string
     │   └── UnknownEnvironmentError   no environment of that name
+    ├── EnvironmentFault              the environment's own code raised
     ├── CredentialsError              no AWS credentials, after bounded retries
     ├── NoRolloutError                a policy call was made outside any rollout
     ├── RolloutOver                   the rollout's deadline passed, or it was closed
@@ -67,6 +68,10 @@ class TaskError(UsageError):
 
 class UnknownEnvironmentError(UsageError):
     """No environment of the given name; the message lists those that exist."""
+
+
+class EnvironmentFault(RftError):
+    """The environment's own code raised; the original is its cause."""
 
 
 class CredentialsError(RftError):

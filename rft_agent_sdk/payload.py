@@ -71,7 +71,7 @@ class RolloutRequest:
     than the prompt, all of them as one JSON object."""
     job: JobAddress | None = None
     gateway: GatewayAddress | None = None
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The payload as it came; repr leaves it out, since it can hold a secret."""
 

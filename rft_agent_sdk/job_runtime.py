@@ -1,0 +1,211 @@
+"""CompleteRollout and UpdateReward: how a rollout's end reaches whoever is training.
+
+Two calls in fixed order, over `requests`. There is no call to read the state back, so what a 409
+means is told from what this client itself has sent: after an attempt of our own that went unanswered
+it means that attempt arrived; on a first attempt it means somebody else moved the trajectory on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import requests
+
+from rft_agent_sdk.context import Deadline
+from rft_agent_sdk.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CredentialsError,
+    JobRuntimeError,
+    NotFoundError,
+    QuotaExceededError,
+    ServerError,
+    ThrottledError,
+    UnreachableError,
+    ValidationError,
+)
+from rft_agent_sdk.tls import ca_bundle
+from rft_agent_sdk.types import JSON, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rft_agent_sdk.endpoint import Endpoint
+
+logger = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 20.0
+"""Seconds one attempt may take."""
+_BACKOFF_CAP_S = 8.0
+
+_BY_STATUS: dict[int, type[JobRuntimeError]] = {
+    400: ValidationError,
+    401: AccessDeniedError,
+    402: QuotaExceededError,
+    403: AccessDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    429: ThrottledError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of reporting one rollout."""
+
+    reported: bool
+    """Whether the reward was accepted."""
+    error: str | None = None
+    """Why it was not."""
+
+
+class JobRuntimeClient:
+    """Reports one rollout to the Job Runtime, or to a gateway in its place.
+
+    `trajectory_id` and `invocation_id` make the idempotency tokens: attempts of one invocation share
+    theirs, and a later invocation of the same rollout may report anew.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        job_arn: str | None,
+        trajectory_id: str,
+        invocation_id: str,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._endpoint = endpoint
+        self._job_arn = job_arn
+        self._trajectory_id = trajectory_id
+        self._invocation_id = invocation_id
+        self._sleep = sleep
+
+    def report(self, rewards: Sequence[float], outcome: Outcome, deadline: Deadline) -> Report:
+        """Complete the rollout and send its rewards; never raises for what the service answers.
+
+        A conflict on completion still sends the reward once: the rollout was completed by somebody
+        else, and may yet lack its reward.
+        """
+        retry = True
+        try:
+            try:
+                self.complete_rollout(deadline)
+            except ConflictError as error:
+                logger.warning(
+                    "rollout=<%s> | %s; sending the reward once", self._trajectory_id, error
+                )
+                retry = False
+            self.update_reward(rewards, deadline, outcome=outcome, retry=retry)
+        except (JobRuntimeError, CredentialsError) as error:
+            return Report(False, f"{type(error).__name__}: {error}")
+        return Report(True)
+
+    def complete_rollout(
+        self, deadline: Deadline, status: Literal["ready", "failed"] = "ready"
+    ) -> None:
+        """Declare the rollout over. `failed` fails the whole managed job.
+
+        Raises:
+            JobRuntimeError: Refused, or not answered inside the deadline; by status, see `errors`.
+            CredentialsError: No credentials to sign with.
+        """
+        self._call("CompleteRollout", "complete-rollout", {"Status": status}, deadline)
+
+    def update_reward(
+        self,
+        rewards: Sequence[float],
+        deadline: Deadline,
+        *,
+        outcome: Outcome | None = None,
+        retry: bool = True,
+    ) -> None:
+        """Send the rewards: one number, or one per sampled turn. Raises as `complete_rollout` does."""
+        body: JSON = {"Rewards": list(rewards)}
+        if self._job_arn is None and outcome is not None:
+            body["Outcome"] = outcome.value
+        self._call("UpdateReward", "update-reward", body, deadline, retry=retry)
+
+    def _call(
+        self, operation: str, path: str, body: JSON, deadline: Deadline, *, retry: bool = True
+    ) -> None:
+        """POST until answered for good or out of time."""
+        body = {**self._identity(operation), **body}
+        unanswered = False
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                self._post(operation, path, body, deadline)
+            except ConflictError:
+                if unanswered:
+                    return  # our own earlier attempt did arrive
+                raise
+            except (ServerError, UnreachableError, ThrottledError) as error:
+                unanswered = unanswered or not isinstance(error, ThrottledError)
+                pause = random.uniform(0.2, 1) * min(_BACKOFF_CAP_S, 0.5 * 2**attempt)  # noqa: S311
+                if not retry or pause >= deadline.remaining():
+                    raise
+                self._sleep(pause)
+            else:
+                return
+
+    def _identity(self, operation: str) -> JSON:
+        parts = "\0".join((self._trajectory_id, operation, self._invocation_id))
+        token = hashlib.sha256(parts.encode()).hexdigest()[:36]
+        body: JSON = {"TrajectoryId": self._trajectory_id, "ClientToken": token}
+        if self._job_arn is not None:
+            body["JobArn"] = self._job_arn
+        return body
+
+    def _post(self, operation: str, path: str, body: JSON, deadline: Deadline) -> None:
+        timeout = min(REQUEST_TIMEOUT_S, max(0.1, deadline.remaining()))
+        with requests.Session() as session:
+            session.trust_env = (
+                False  # no netrc in place of our token, no proxy from the environment
+            )
+            try:
+                response = session.post(
+                    f"{self._endpoint.root}/{path}",
+                    json=body,
+                    headers=dict(self._endpoint.headers),
+                    auth=self._endpoint.auth,
+                    timeout=timeout,
+                    allow_redirects=False,
+                    verify=ca_bundle(),
+                )
+            except requests.RequestException as error:
+                raise UnreachableError(
+                    f"{operation} got no answer: {type(error).__name__}: {error}",
+                    operation=operation,
+                ) from error
+        if response.status_code != 200:
+            raise _error(operation, response)
+
+
+def _error(operation: str, response: requests.Response) -> JobRuntimeError:
+    """Turn a reply into the typed error of its status."""
+    try:
+        reply: Any = response.json()
+    except ValueError:
+        reply = {}
+    reply = reply if isinstance(reply, dict) else {}
+    inner = reply.get("error")
+    body = inner if isinstance(inner, dict) else reply
+    text = body.get("Message") or body.get("message") or inner
+    code = response.headers.get("x-amzn-errortype") or reply.get("__type")
+    status = response.status_code
+    kind = _BY_STATUS.get(status, ServerError if status >= 500 else JobRuntimeError)
+    name = str(code).split(":")[0].split("#")[-1] if code else None
+    return kind(
+        f"{operation} answered {status}{f' {name}' if name else ''}: {text or response.reason}",
+        operation=operation,
+        status=status,
+        code=name,
+    )

@@ -1,0 +1,26 @@
+"""The one TLS context of this process.
+
+Loading a CA bundle costs tens of milliseconds, which a client per call would pay on every turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import ssl
+
+_BUNDLE_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+
+
+def ca_bundle() -> str:
+    """Return the path of the CA bundle: of the AWS, requests or OpenSSL variable, else certifi's."""
+    import certifi
+
+    named = (os.environ.get(name) for name in _BUNDLE_VARIABLES)
+    return next((path for path in named if path), None) or certifi.where()
+
+
+@functools.lru_cache(maxsize=1)
+def tls_context() -> ssl.SSLContext:
+    """Return the shared client context, made on first use."""
+    return ssl.create_default_context(cafile=ca_bundle())
