@@ -1,0 +1,6 @@
+"""Wordle: five letters, six guesses, one tool. The reference environment; see README.md here."""
+
+from environments.wordle.environment import Wordle, WordleEpisode, environment
+from environments.wordle.reward import WordleRewards
+
+__all__ = ["Wordle", "WordleEpisode", "WordleRewards", "environment"]

@@ -1,0 +1,1 @@
+"""The word lists and tables of Wordle, and the scripts that make them. See README.md here."""
