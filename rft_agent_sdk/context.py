@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -61,4 +61,5 @@ def rollout_context(rollout: Rollout) -> Iterator[None]:
     try:
         yield
     finally:
-        _current.reset(token)
+        with suppress(ValueError):  # a coroutine closed from another context: nothing to reset there
+            _current.reset(token)

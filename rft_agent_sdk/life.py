@@ -102,12 +102,13 @@ class Life:
                 timeout=self._rollout.deadline.remaining(),
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            finished = task.done()
+        except GeneratorExit:  # nothing may be awaited, and this may not be the loop's thread
+            loop.call_soon_threadsafe(task.cancel)
+            raise
         finally:
-            stopped.cancel()
-            if not task.done():
-                await _abandon(task)
-        if not finished:
+            loop.call_soon_threadsafe(stopped.cancel)
+        if not task.done():
+            await _abandon(task)
             self._rollout.check_open()  # raises: only the deadline or a cancellation leads here
         value, error = task.result()
         if error is not None:

@@ -211,40 +211,29 @@ def _names(response: httpx.Response, name: str) -> bool:
 
 
 class _Transport(httpx.BaseTransport):
-    """Pooled connections; every exchange is counted on the rollout that makes it."""
+    """One connection per exchange, so that no client belongs to an event loop and nothing leaks.
 
-    def __init__(self) -> None:
-        limits = httpx.Limits(
-            max_connections=None, max_keepalive_connections=128, keepalive_expiry=30
-        )
-        self._inner = httpx.HTTPTransport(verify=tls_context(), limits=limits)
+    A pool ties connections to the loop that opened them, agent frameworks make a loop per call, and an
+    idle connection that the server dropped costs a retry. Next to a sampled turn a handshake costs
+    little; the TLS context, the costly part, is shared.
+    """
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         rollout = current_rollout()
         rollout.calls.begin()
+        inner = httpx.HTTPTransport(verify=tls_context())
         try:
-            response = self._inner.handle_request(request)
-        except httpx.TransportError as error:
+            response = inner.handle_request(request)
+        except BaseException as error:
+            inner.close()
             _lost(rollout, error)
             raise
-        stream = _Stream(cast(httpx.SyncByteStream, response.stream), _Exchange(rollout, response))
-        return httpx.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=stream,
-            extensions=response.extensions,
-        )
-
-    def close(self) -> None:
-        self._inner.close()
+        source = cast(httpx.SyncByteStream, response.stream)
+        return _passed_on(response, _Stream(source, _Exchange(rollout, response), inner))
 
 
 class _AsyncTransport(httpx.AsyncBaseTransport):
-    """One connection per exchange, so that the client belongs to no event loop and leaks nothing.
-
-    A pool would tie connections to the loop that opened them, and agent frameworks make a loop per
-    call. The TLS context, the costly part, is shared.
-    """
+    """The same on an event loop."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         rollout = current_rollout()
@@ -254,21 +243,27 @@ class _AsyncTransport(httpx.AsyncBaseTransport):
             response = await inner.handle_async_request(request)
         except BaseException as error:
             await inner.aclose()
-            if isinstance(error, httpx.TransportError):
-                _lost(rollout, error)
+            _lost(rollout, error)
             raise
         source = cast(httpx.AsyncByteStream, response.stream)
-        stream = _AsyncStream(source, _Exchange(rollout, response), inner)
-        return httpx.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=stream,
-            extensions=response.extensions,
-        )
+        return _passed_on(response, _AsyncStream(source, _Exchange(rollout, response), inner))
 
 
-def _lost(rollout: Rollout, error: httpx.TransportError) -> None:
+def _passed_on(
+    response: httpx.Response, stream: httpx.SyncByteStream | httpx.AsyncByteStream
+) -> httpx.Response:
+    return httpx.Response(
+        response.status_code,
+        headers=response.headers,
+        stream=stream,
+        extensions=response.extensions,
+    )
+
+
+def _lost(rollout: Rollout, error: BaseException) -> None:
     """Count an attempt that got no response; one cut off by the rollout's own deadline is no fault."""
+    if not isinstance(error, httpx.TransportError):
+        return
     if rollout.deadline.expired and isinstance(error, httpx.TimeoutException):
         return
     rollout.calls.fail(f"{type(error).__name__}: {error}")
@@ -290,7 +285,7 @@ class _Exchange:
         if self._rollout.deadline.expired:
             raise httpx.ReadTimeout("the rollout's deadline passed while the reply was coming")
 
-    def lost(self, error: httpx.TransportError) -> None:
+    def lost(self, error: BaseException) -> None:
         """Count a reply that broke off."""
         if not self._done:
             self._done = True
@@ -314,9 +309,12 @@ class _Exchange:
 
 
 class _Stream(httpx.SyncByteStream):
-    def __init__(self, source: httpx.SyncByteStream, exchange: _Exchange) -> None:
+    def __init__(
+        self, source: httpx.SyncByteStream, exchange: _Exchange, owner: httpx.HTTPTransport
+    ) -> None:
         self._source = source
         self._exchange = exchange
+        self._owner = owner
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -328,8 +326,11 @@ class _Stream(httpx.SyncByteStream):
             raise
 
     def close(self) -> None:
-        self._source.close()
-        self._exchange.end()
+        try:
+            self._source.close()
+        finally:
+            self._owner.close()
+            self._exchange.end()
 
 
 class _AsyncStream(httpx.AsyncByteStream):
