@@ -262,6 +262,14 @@ class BearerTokenSession(httpx.Auth):
         if (cached := self._cached) is not None:
             self.invalidate(cached.text)
 
+    def prepare(self) -> None:
+        """Have a token at hand, so that missing credentials fail here and not amid a client's retries."""
+        self.token()
+
+    async def prepare_async(self) -> None:
+        """Do the same without blocking the event loop."""
+        await self.token_async()
+
     def _fresh(self) -> str | None:
         cached = self._cached  # one read: the record is replaced whole, never changed
         if cached is None or not 0 <= self._clock() - cached.at < cached.usable_s:
@@ -434,6 +442,12 @@ class KeyAuth(httpx.Auth):
 
     def __repr__(self) -> str:
         return "KeyAuth(...)"
+
+    def prepare(self) -> None:
+        """Do nothing: the key is at hand."""
+
+    async def prepare_async(self) -> None:
+        """Do nothing: the key is at hand."""
 
     def refresh(self) -> None:
         """Do nothing: there is only the one key."""

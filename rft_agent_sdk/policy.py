@@ -80,22 +80,25 @@ def _client_options() -> dict[str, Any]:
 
 
 class _PolicyOpenAI(openai.OpenAI):
+    # The SDK calls the hook before each attempt and outside its retry handling, so an error raised in
+    # it (no rollout, no time, no credentials) ends the call at once and as what it is.
     def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
-        return super()._prepare_options(_bind(options, current_rollout()))
+        rollout = current_rollout()
+        rollout.check_open()
+        rollout.endpoint.auth.prepare()
+        return super()._prepare_options(_bind(options, rollout))
 
 
 class _PolicyAsyncOpenAI(openai.AsyncOpenAI):
     async def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
-        return await super()._prepare_options(_bind(options, current_rollout()))
+        rollout = current_rollout()
+        rollout.check_open()
+        await rollout.endpoint.auth.prepare_async()
+        return await super()._prepare_options(_bind(options, rollout))
 
 
 def _bind(options: FinalRequestOptions, rollout: Rollout) -> FinalRequestOptions:
-    """Make one attempt's options the rollout's own.
-
-    This runs before each attempt and outside the SDK's retry handling, so an error raised here ends
-    the call at once.
-    """
-    rollout.check_open()
+    """Make one attempt's options the rollout's own."""
     endpoint = rollout.endpoint
     options.url = endpoint.base_url + "/" + options.url.lstrip("/")
     given = cast(Mapping[str, Any], options.headers or {})

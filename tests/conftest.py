@@ -88,3 +88,12 @@ def loopback_only(
     monkeypatch.setattr(socket, "getaddrinfo", checked_getaddrinfo)
     yield attempts
     assert not attempts, f"the test left this machine: {attempts}"
+
+
+@pytest.fixture(autouse=True)
+def fresh_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test starts as a new process would: no token cached, no credentials loaded."""
+    from rft_agent_sdk import auth
+
+    monkeypatch.setattr(auth, "_sessions", {})
+    monkeypatch.setattr(auth, "_shared_credentials", auth.SharedCredentials())
