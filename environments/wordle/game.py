@@ -112,9 +112,9 @@ class Game:
         """Play a well-formed word and return what came of it.
 
         Raises:
-            RuntimeError: The game is over.
+            RuntimeError: The game is solved or all guesses are used.
         """
-        if self.over:
+        if self.solved or self.guesses_left == 0:
             raise RuntimeError("the game is over; no guess can be played")
         found = marks(word, self._answer)
         record = GuessRecord(
