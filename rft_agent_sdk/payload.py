@@ -10,7 +10,6 @@ rollout: a trainer may forward a recorded managed payload verbatim.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,8 +66,8 @@ class RolloutRequest:
     prompt: str
     """The prompt, byte for byte as it came."""
     task: str
-    """What `Environment.parse` reads: the prompt itself, or, when the payload carries more task fields
-    than the prompt, all of them as one JSON object."""
+    """What `Environment.start` reads: the prompt itself, or, when a gateway rollout carries more task
+    fields than the prompt, all of them as one JSON object."""
     job: JobAddress | None = None
     gateway: GatewayAddress | None = None
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -94,7 +93,7 @@ def parse_request(payload: object) -> RolloutRequest:
     try:
         if gateway is None and job is None:
             raise PayloadError(
-                f"the payload names no job and no gateway: {_WANTED}; got keys {sorted(body)}"
+                f"the payload names no job and no gateway: {_WANTED}; got keys {sorted(map(str, body))}"
             )
         prompt, task = _task(body)
         sampling = _sampling(body)
@@ -112,7 +111,7 @@ def _unwrap(payload: object) -> JSON:
     ):
         try:
             payload = json.loads(payload["body"])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PayloadError(f"the payload's body is not JSON ({error}): {_WANTED}") from None
     if not isinstance(payload, Mapping):
         raise PayloadError(
@@ -140,14 +139,17 @@ def _text(
     section: Mapping[str, Any], where: str, names: tuple[str, ...], *, limit: int = 2048
 ) -> str | None:
     value = _first(section, names)
-    if value is None or value == "":
+    if value is None:
         return None
     if not isinstance(value, str):
         raise PayloadError(f"{where}.{names[0]} must be a string, got {type(value).__name__}")
     if len(value) > limit or any(ord(char) < 32 or ord(char) == 127 for char in value):
+        got = f"{len(value)} characters" if where == "_config" else repr(value[:60])  # a secret
         raise PayloadError(
-            f"{where}.{names[0]} must be at most {limit} printable characters, got {value[:60]!r}"
+            f"{where}.{names[0]} must be at most {limit} printable characters, got {got}"
         )
+    if not value.strip():
+        return None
     return value
 
 
@@ -167,13 +169,14 @@ def _job(body: JSON) -> JobAddress | None:
             raise PayloadError(
                 f"metadata ids travel in HTTP headers and must be ASCII, got {header!r}"
             )
-    return JobAddress(
-        job_arn,
-        rollout_id,
-        _text(metadata, "metadata", ("endpoint",))
-        or _text(body, "payload", ("modelEndpoint", "model_endpoint")),
-        _text(metadata, "metadata", ("region",)),
-    )
+    try:
+        region = _text(metadata, "metadata", ("region",))
+        endpoint = _text(metadata, "metadata", ("endpoint",)) or _text(
+            body, "payload", ("modelEndpoint", "model_endpoint")
+        )
+    except PayloadError as error:  # the reward can still be sent to the usual endpoint
+        raise PayloadError(str(error), job=JobAddress(job_arn, rollout_id)) from None
+    return JobAddress(job_arn, rollout_id, endpoint, region)
 
 
 def _gateway(body: JSON) -> GatewayAddress | None:
@@ -202,9 +205,13 @@ def _task(body: JSON) -> tuple[str, str]:
     instance = fields.get("instance")
     if "prompt" not in fields and isinstance(instance, Mapping):
         fields = dict(instance)
+    elif body.get("_config") is None and "prompt" in fields:
+        # A job sends the prompt column and nothing else of a row. Whatever it may add to the payload
+        # one day is no part of the task, which must stay the stored string.
+        fields = {"prompt": fields["prompt"]}
     prompt = fields.get("prompt")
     if prompt is None and fields and body.get("_config") is not None:
-        prompt = json.dumps(fields, ensure_ascii=False)
+        prompt = _dump(fields)
         return prompt, prompt
     if not isinstance(prompt, str):
         kind = "nothing" if prompt is None else f"a {type(prompt).__name__}"
@@ -215,9 +222,13 @@ def _task(body: JSON) -> tuple[str, str]:
         )
     if len(fields) == 1:
         return prompt, prompt
+    return prompt, _dump(fields)
+
+
+def _dump(fields: JSON) -> str:
     try:
-        return prompt, json.dumps(fields, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
+        return json.dumps(fields, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
         raise PayloadError(f"the payload's task fields are not JSON: {error}") from None
 
 
@@ -227,7 +238,7 @@ def _number(
     names: tuple[str, ...],
     *,
     low: float,
-    high: float = math.inf,
+    high: float = 1e15,
 ) -> float | None:
     value = _first(section, names)
     if value is None:
@@ -236,8 +247,6 @@ def _number(
         raise PayloadError(
             f"{where}.{names[0]} must be a number from {low:g} to {high:g}, got {value!r}"
         )
-    if not math.isfinite(value):
-        raise PayloadError(f"{where}.{names[0]} must be finite, got {value!r}")
     return float(value)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from numbers import Real
 from types import MappingProxyType
@@ -33,15 +34,17 @@ class Reward:
     """One reward per model call, in order; `None` for one reward at the end."""
 
     def __post_init__(self) -> None:
-        values = {"total": self.total, **self.components}
-        values |= {f"per_turn[{index}]": value for index, value in enumerate(self.per_turn or ())}
-        for name, value in values.items():
-            if not math.isfinite(value):
-                raise RewardError(f"reward {name} must be finite, got {value!r}")
-        if self.per_turn is not None and not self.per_turn:
+        """Check every number and keep it as a plain float, which JSON can carry."""
+        keep = partial(object.__setattr__, self)  # the record is frozen
+        keep("total", _number(self.total, "total"))
+        keep("components", {name: _number(self.components[name], name) for name in self.components})
+        if self.per_turn is None:
+            return
+        if not self.per_turn:
             raise RewardError(
                 "per_turn rewards must not be empty; leave them out for a single reward"
             )
+        keep("per_turn", tuple(_number(number, "per_turn") for number in self.per_turn))
 
     @property
     def values(self) -> list[float]:
@@ -60,28 +63,44 @@ def as_reward(value: object) -> Reward:
     """
     if isinstance(value, Reward):
         return value
-    if hasattr(value, "tolist"):  # numpy scalars and arrays, torch tensors
-        value = value.tolist()
+    if hasattr(value, "tolist") and not isinstance(value, type):
+        try:
+            value = value.tolist()  # numpy scalars and arrays, torch tensors
+        except Exception as error:  # the value's own code
+            raise RewardError(f"a reward must be a number, got {_shown(value)}: {error}") from error
     if isinstance(value, list | tuple):
         if not value:
             raise RewardError("a list of rewards needs at least one number, got an empty one")
         per_turn = tuple(_number(item) for item in value)
-        return Reward(math.fsum(per_turn), per_turn=per_turn)
+        try:
+            total = math.fsum(per_turn)
+        except OverflowError:
+            raise RewardError(f"the rewards {_shown(value)} add up to no finite number") from None
+        return Reward(total, per_turn=per_turn)
     return Reward(_number(value))
 
 
-def _number(value: object) -> float:
+def _number(value: object, name: str = "") -> float:
+    """Return a finite float; `name` says in an error which number it was."""
+    what = f"a reward's {name}" if name else "a reward"
     if isinstance(value, str | bytes) or not isinstance(value, Real | SupportsFloat):
         raise RewardError(
-            f"a reward must be a number, got {value!r} of type {type(value).__name__}"
+            f"{what} must be a number, got {_shown(value)} of type {type(value).__name__}"
         )
     try:
         number = float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RewardError(f"a reward must be a number, got {value!r}: {error}") from None
+    except Exception as error:  # the value's own code
+        raise RewardError(f"{what} must be a number, got {_shown(value)}: {error}") from error
     if not math.isfinite(number):
-        raise RewardError(f"a reward must be finite, got {value!r}")
+        raise RewardError(f"{what} must be finite, got {_shown(value)}")
     return number
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:80]
+    except Exception:  # noqa: BLE001 - the value's own code; an int of 5,000 digits raises, too
+        return f"something of type {type(value).__name__}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +179,8 @@ class TieredReward:
         shaped = found.weight * max(-1.0, min(1.0, shaping))
         taken = max(0.0, min(found.max_penalty, penalty))
         return Reward(
-            outcome + shaped - taken, {"outcome": outcome, "shaping": shaped, "penalty": -taken}
+            outcome + shaped - taken,
+            {"outcome": outcome, "shaping": shaped, "penalty": 0.0 - taken},
         )
 
 
