@@ -194,7 +194,7 @@ class Life:
         try:
             endpoint = self._rollout.endpoint
         except Exception as error:  # noqa: BLE001 - no endpoint, no report; the response says so
-            ending.notes.append(f"not reported: {error}")
+            _note(ending, "not reported", f"{type(error).__name__}: {error}")
             return
         if request.job is not None and self._rollout.calls.succeeded == 0:
             self._rescue(ending, min(RESCUE_S, deadline.remaining() / 2))
@@ -207,7 +207,7 @@ class Life:
         report = client.report(ending.reward.values, ending.outcome, deadline)
         ending.reported = report.reported
         if report.error:
-            ending.notes.append(f"not reported: {report.error}")
+            _note(ending, "not reported", report.error)
 
     def _rescue(self, ending: Ending, within_s: float) -> None:
         """Sample once with the rollout's own first request: a managed job fails over a rollout without."""
@@ -224,7 +224,7 @@ class Life:
             error = f"{type(fault).__name__}: {fault}"
         ending.rescued = error is None
         if error:
-            ending.notes.append(f"no sampling request succeeded: {error}")
+            _note(ending, "no sampling request succeeded", error)
 
 
 async def _outcome_of(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
@@ -296,6 +296,12 @@ def _reward_in(value: Any) -> Any:
     if "reward" not in value:
         raise RewardError(f"the returned dict has no 'reward', only {sorted(map(str, value))}")
     return value["reward"]
+
+
+def _note(ending: Ending, what: str, why: str) -> None:
+    """Note what went wrong; the reason is told once, since one cause commonly spoils several steps."""
+    told = [*ending.notes, f"{type(ending.error).__name__}: {ending.error}"]
+    ending.notes.append(what if any(why in earlier for earlier in told) else f"{what}: {why}")
 
 
 def _log(rollout: Rollout, ending: Ending) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 from environments.wordle.game import GUESSES, Game
 from environments.wordle.task import Task, parse_task
 from environments.wordle.text import DEFAULT_PROMPT
 from environments.wordle.words import answer_index, answers
 from rft_agent_sdk.errors import TaskError, UsageError
-
-Split = Literal["train", "validation"]
 
 COLUMN = "prompt"
 """The one column a row needs: the training service forwards it, and nothing else, to the agent."""
@@ -23,7 +20,7 @@ _TRAIN_SHARE = 0.8
 
 
 def make_rows(
-    split: Split,
+    split: str,
     count: int,
     seed: int = 0,
     *,
@@ -36,7 +33,7 @@ def make_rows(
     the shuffled answer list.
 
     Args:
-        split: Which part to draw from.
+        split: Which part to draw from: `train` or `validation`.
         count: Number of rows; four fifths of the answer list are for training, the rest for validation.
         seed: Shuffles the list, and draws the prior guesses.
         prior_guesses: Fewest and most guesses played before the policy's first turn, drawn anew for
@@ -95,7 +92,7 @@ def _task_of(row: object) -> Task:
     return parse_task(row[COLUMN])
 
 
-def _answers_of(split: Split, seed: int) -> Sequence[str]:
+def _answers_of(split: str, seed: int) -> Sequence[str]:
     words = list(answers())
     random.Random(seed).shuffle(words)  # noqa: S311 - must be reproducible
     cut = int(len(words) * _TRAIN_SHARE)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from environments.wordle import solver, text
+from environments.wordle import dataset, solver, text
 from environments.wordle.game import Game
 from environments.wordle.reward import WordleRewards, score
 from environments.wordle.task import Task, parse_task
@@ -88,6 +88,10 @@ class Wordle(Environment):
             TaskError: The string is no Wordle task; the message does not hold the answer.
         """
         return WordleEpisode(parse_task(task), self.rewards)
+
+    def tasks(self, split: str, count: int, seed: int = 0) -> list[str]:
+        """Return task strings, each with its own answer; see `dataset.make_rows`."""
+        return [row[dataset.COLUMN] for row in dataset.make_rows(split, count, seed)]
 
     def policies(self) -> Mapping[str, PolicyFunction]:
         """Reference policies: `solver` plays nearly as well as can be, `random` any word."""

@@ -1,0 +1,39 @@
+"""Drawing a play in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from rft_agent_sdk.reward import Reward
+
+_STYLES = {"G": "bold white on dark_green", "Y": "bold black on gold1", "X": "bold white on grey37"}
+_LETTERS = {"G": "🟩", "Y": "🟨", "X": "⬛"}
+
+
+def tiles(row: tuple[str, str]) -> Text:
+    """Return one row of a board as coloured tiles, with squares beside them for terminals without colour."""
+    from rich.text import Text
+
+    text, marks = row
+    line = Text("  ")
+    for character, mark in zip(text, marks, strict=True):
+        line.append(f" {character} ", style=_STYLES.get(mark, ""))
+        line.append(" ")
+    return line.append(" " + "".join(_LETTERS.get(mark, " ") for mark in marks))
+
+
+def board(rows: Sequence[tuple[str, str]]) -> Text:
+    """Return a whole board."""
+    from rich.text import Text
+
+    return Text("\n").join(tiles(row) for row in rows)
+
+
+def reward_line(reward: Reward) -> str:
+    """Return a reward with its components on one line."""
+    parts = ", ".join(f"{name} {value:+.3f}" for name, value in reward.components.items() if value)
+    return f"reward {reward.total:+.3f}" + (f"  ({parts})" if parts else "")

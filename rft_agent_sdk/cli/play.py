@@ -1,0 +1,64 @@
+"""`rft play`: a person in the policy's place."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+import click
+
+from rft_agent_sdk.cli.boards import board, reward_line
+from rft_agent_sdk.environment import Episode, load_environment
+from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.types import Outcome, ToolSpec
+
+
+@click.command("play", short_help="Play an environment yourself in the terminal.")
+@click.option("--environment", default="wordle", show_default=True)
+@click.option("--task", help="A task string of the environment.  [default: a random one]")
+@click.option("--seed", type=int, help="Which random task.")
+def command(environment: str, task: str | None, seed: int | None) -> None:
+    """Play one episode by hand and see the reward a policy would get. An empty line gives up."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    loaded = load_environment(environment)
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    episode = loaded.start(task or loaded.tasks("validation", 1, seed)[0])
+    console.print(episode.prompt)
+    while not episode.done:
+        line = _ask(episode)
+        if not line:
+            break
+        name, arguments = _call(line, episode.tools)
+        result = episode.call(name, arguments)
+        console.print(board(episode.board))
+        console.print(result.text, style="dim" if episode.board else "")
+    console.print(reward_line(episode.reward(Outcome.COMPLETED)))
+
+
+def _ask(episode: Episode) -> str:
+    hint = " or ".join(tool.name for tool in episode.tools)
+    try:
+        return str(click.prompt(hint, default="", show_default=False, prompt_suffix="> ")).strip()
+    except click.Abort:
+        click.echo()
+        raise
+
+
+def _call(line: str, tools: Any) -> tuple[str, dict[str, Any]]:
+    """Read a line as a call: the value of the only argument, or `tool {"json": ...}`."""
+    first, _, rest = line.partition(" ")
+    named = next((tool for tool in tools if tool.name == first), None)
+    tool: ToolSpec = named or tools[0]
+    text = rest if named else line
+    if text.lstrip().startswith("{"):
+        try:
+            return tool.name, dict(json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"the arguments are no JSON object: {error}") from None
+    properties = list(tool.parameters.get("properties", {}))
+    if len(properties) != 1:
+        raise UsageError(f'{tool.name} takes {properties}: write {tool.name} {{"name": value}}')
+    return tool.name, {properties[0]: text.strip()}
