@@ -1,0 +1,72 @@
+"""The parts of the bench that do not need the registry."""
+
+import json
+import urllib.request
+from typing import Any
+
+import openai
+import pytest
+
+from tests.bench.__main__ import main
+from tests.bench.policy_server import policy_server
+from tests.bench.sides import OURS, PEER
+from tests.bench.table import Row, render
+
+
+@pytest.mark.parametrize(
+    ("row", "times"),
+    [
+        (Row("less is better", 2.0, 6.0, "s"), 3.0),
+        (Row("more is better", 6.0, 2.0, "1/s", more_is_better=True), 3.0),
+        (Row("worse", 6.0, 3.0, "s"), 0.5),
+    ],
+)
+def test_a_row_says_how_often_ours_is_the_better_one(row, times):
+    assert row.times_better == times
+
+
+def test_the_table_holds_both_sides_and_what_is_asked():
+    table = render([Row("size", 99.4, 1709.0, "MB", bar=6)])
+    assert table.splitlines()[-1] == "| size | 99.4 | 1,709 | MB | 17.2 | 6 |"
+
+
+def test_an_unknown_part_is_refused_with_the_known_ones(capsys):
+    assert main(["speed"]) == 2
+    assert "bundle" in capsys.readouterr().err
+
+
+def test_both_sides_have_an_agent_and_its_dependencies():
+    for side in (OURS, PEER):
+        assert (side.source / "main.py").is_file()
+        assert any(name.startswith("bedrock-agentcore") for name in side.dependencies)
+
+
+def test_the_copied_agent_holds_files_and_no_links(tmp_path):
+    OURS.copy_source(tmp_path)
+    assert (tmp_path / "rft_agent_sdk" / "handler.py").is_file()
+    assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+TOOLS = [{"type": "function", "function": {"name": "guess_word", "parameters": {}}}]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_scripted_policy_guesses_the_answer_once(stream):
+    with policy_server("stoic") as seen:
+        client = openai.OpenAI(base_url=f"{seen.url}/v1", api_key="unused", max_retries=0)
+        messages = [{"role": "user", "content": "go"}]
+        ask: dict[str, Any] = {"model": "default", "tools": TOOLS, "messages": messages}
+        with client:
+            if stream:
+                with client.chat.completions.create(**ask, stream=True) as events:
+                    call = next(iter(events)).choices[0].delta.tool_calls[0]
+            else:
+                call = client.chat.completions.create(**ask).choices[0].message.tool_calls[0]
+        assert json.loads(call.function.arguments) == {"guess": "stoic"}
+        assert not seen.is_whole_rollout()
+        for path in ("/complete-rollout", "/update-reward"):
+            request = urllib.request.Request(seen.url + path, data=b"{}", method="POST")
+            with urllib.request.urlopen(request) as response:
+                assert response.status == 200
+        assert seen.is_whole_rollout()
