@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 import pkgutil
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,15 +42,18 @@ class Episode(Protocol):
     """The tools the policy may call."""
 
     @property
+    @abstractmethod
     def done(self) -> bool:
         """Whether the play is over; no further model call is made once it is."""
         ...
 
     @property
+    @abstractmethod
     def acted(self) -> bool:
         """Whether the policy has acted at all; one that never did gets a second conversation."""
         ...
 
+    @abstractmethod
     def call(
         self, name: str, arguments: Mapping[str, Any], *, recovered: bool = False
     ) -> ToolResult:
@@ -60,6 +65,7 @@ class Episode(Protocol):
         """
         ...
 
+    @abstractmethod
     def reward(self, outcome: Outcome) -> Reward:
         """Score the play as it stands, given why it ended. May be asked for at any moment."""
         ...
@@ -82,6 +88,7 @@ class Environment(Protocol):
     floor: float
     """The reward of a rollout that never played: finite, and below every reward of one that did."""
 
+    @abstractmethod
     def start(self, task: str) -> Episode:
         """Read a task string and start a play of it.
 
@@ -128,12 +135,19 @@ def available_environments() -> list[str]:
 def _shipped() -> list[str]:
     try:
         package = importlib.import_module("environments")
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != "environments":
+            raise
         return []
-    return [module.name for module in pkgutil.iter_modules(package.__path__) if module.ispkg]
+    path = getattr(package, "__path__", [])  # absent where somebody's environments.py comes first
+    return [module.name for module in pkgutil.iter_modules(path) if module.ispkg]
 
 
 def _from_module(name: str, module_name: str, attribute: str) -> Environment:
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise UnknownEnvironmentError(
+            f"environment {name!r}: wanted module:object with the module's full name"
+        )
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -149,13 +163,24 @@ def _from_module(name: str, module_name: str, attribute: str) -> Environment:
     return _checked(name, getattr(module, attribute))
 
 
+def _takes_nothing(factory: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(factory).bind()
+    except (TypeError, ValueError):  # it has parameters, or is not written in Python and tells none
+        return False
+    return True
+
+
 def _checked(name: str, found: object) -> Environment:
     if not isinstance(found, Environment) or isinstance(found, type):
-        if callable(found):
+        if callable(found) and _takes_nothing(found):
             found = found()
-        if not isinstance(found, Environment):
+        if not isinstance(found, Environment) or isinstance(found, type):
+            wanted = ("name", "floor", "start", "policies")
+            missing = ", ".join(part for part in wanted if not hasattr(found, part))
+            lack = f"has no {missing}" if missing else "takes arguments to be made"
             raise UnknownEnvironmentError(
-                f"environment {name!r} is a {type(found).__name__} without the attributes of an "
-                "Environment: name, floor, start(), policies()"
+                f"environment {name!r} is no Environment: a {type(found).__name__} that {lack}; "
+                "a subclass of Environment inherits what has a default"
             )
     return found
