@@ -48,6 +48,12 @@ def command(
 
 
 def invoke_url(url: str, payload: JSON, session: str, timeout_s: float) -> Any:
+    """POST a payload to a served agent and return its parsed response.
+
+    Raises:
+        UsageError: Nothing answers there.
+        RftError: The call failed, or was answered with an error.
+    """
     import requests
 
     target = url.rstrip("/").removesuffix("/invocations") + "/invocations"
@@ -65,6 +71,12 @@ def invoke_url(url: str, payload: JSON, session: str, timeout_s: float) -> Any:
 
 
 def invoke_runtime(arn: str, qualifier: str, payload: JSON, session: str, timeout_s: float) -> Any:
+    """Invoke a deployed AgentCore runtime and return its parsed response.
+
+    Raises:
+        UsageError: `arn` is no runtime's.
+        RftError: AWS refused or failed the call.
+    """
     import botocore.config
     import botocore.exceptions
     import botocore.session
