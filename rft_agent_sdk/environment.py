@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from rft_agent_sdk.errors import UnknownEnvironmentError
+from rft_agent_sdk.errors import UnknownEnvironmentError, UsageError
 from rft_agent_sdk.recovery import recover_calls
 from rft_agent_sdk.reward import Reward
 from rft_agent_sdk.types import Message, Outcome, ToolCall, ToolResult, ToolSpec
@@ -75,6 +75,14 @@ class Episode(Protocol):
         """The user message of the second conversation, after a first one that never acted."""
         return f"{self.prompt}\n\nAct now: answer with a call of a tool and nothing else."
 
+    @property
+    def board(self) -> Sequence[tuple[str, str]]:
+        """The play as rows to display: a text, and one mark for each of its characters.
+
+        Marks are `G`, `Y` and `X` as in Wordle, or a space. Empty when there is nothing to draw.
+        """
+        return ()
+
     def recover(self, text: str) -> list[ToolCall]:
         """Find tool calls that the policy wrote as plain text; override for formats of your own."""
         return recover_calls(text, self.tools)
@@ -96,6 +104,19 @@ class Environment(Protocol):
             TaskError: The string is no task of this environment.
         """
         ...
+
+    def tasks(self, split: str, count: int, seed: int = 0) -> list[str]:
+        """Return task strings of this environment's own dataset; the same arguments give the same ones.
+
+        Args:
+            split: `train` or `validation`; the two share no task.
+            count: How many.
+            seed: Which ones.
+
+        Raises:
+            UsageError: There are none, or not so many.
+        """
+        raise UsageError(f"environment {self.name!r} ships no tasks of its own; give one")
 
     def policies(self) -> Mapping[str, PolicyFunction]:
         """Reference policies by name, such as a solver, for demos, tests and baselines."""
@@ -176,7 +197,7 @@ def _checked(name: str, found: object) -> Environment:
         if callable(found) and _takes_nothing(found):
             found = found()
         if not isinstance(found, Environment) or isinstance(found, type):
-            wanted = ("name", "floor", "start", "policies")
+            wanted = ("name", "floor", "start", "tasks", "policies")
             missing = ", ".join(part for part in wanted if not hasattr(found, part))
             lack = f"has no {missing}" if missing else "takes arguments to be made"
             raise UnknownEnvironmentError(
