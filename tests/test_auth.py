@@ -2,6 +2,7 @@ import asyncio
 import base64
 import io
 import json
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -34,6 +35,7 @@ from rft_agent_sdk.auth import (
 from rft_agent_sdk.errors import CredentialsError, EndpointError
 
 ACCESS, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+TLS = ssl.create_default_context()  # one for all clients: loading it takes longer than a test
 ROTATED = "AKIAI44QH8DHBEXAMPLE"
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 DENIED = (403, {"message": "Authentication failed"})
@@ -122,6 +124,7 @@ def serving(*replies) -> Iterator[Server]:
             self.send_response(status)
             kind = "text/event-stream" if data.startswith(b"data:") else "application/json"
             self.send_header("Content-Type", kind)
+            self.send_header("Retry-After-Ms", "1")  # for clients that retry a 500
             self.send_header("Content-Length", str(len(data)))
             if location:
                 self.send_header("Location", location)
@@ -374,6 +377,25 @@ def test_threads_waiting_for_an_interrupted_load_are_told():
     assert raised
 
 
+def test_a_token_minted_while_one_was_asking_is_taken():
+    provider = Provider()
+    meanwhile: list[str] = []
+
+    class Racing(Clock):
+        def __call__(self) -> float:
+            if self.now > NEW_YEAR and not meanwhile:
+                meanwhile.append("")  # the nested call must not start over
+                meanwhile.append(session.token())
+            return self.now
+
+    clock = Racing()
+    session = BearerTokenSession("us-west-2", credentials=provider, clock=clock)
+    session.token()
+    clock.now += CACHE_S
+    assert session.token() == meanwhile[1]
+    assert provider.loads == 2
+
+
 # Cold start
 
 
@@ -387,9 +409,11 @@ def test_a_provider_that_is_not_ready_yet_is_asked_again():
 
 def test_a_provider_that_fails_is_asked_again():
     error = botocore.exceptions.CredentialRetrievalError(provider="p", error_msg="x")
-    session, provider = session_of(error, OSError("x"), static("", None), static(), clock=Clock())
+    no_secret = botocore.credentials.Credentials(ACCESS, "")
+    plays = [error, OSError("x"), static(""), no_secret, static()]
+    session, provider = session_of(*plays, clock=Clock())
     session.token()
-    assert provider.loads == 4
+    assert provider.loads == len(plays)
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.999])
@@ -412,6 +436,16 @@ def test_time_a_slow_provider_takes_counts_towards_the_ten_seconds():
     with pytest.raises(CredentialsError):
         session.token()
     assert clock.now - NEW_YEAR < 15
+
+
+def test_waiting_ends_also_where_the_clock_stands_still():
+    slept: list[float] = []
+    session = BearerTokenSession(
+        "us-west-2", credentials=lambda: None, clock=lambda: NEW_YEAR, sleep=slept.append
+    )
+    with pytest.raises(CredentialsError):
+        session.token()
+    assert sum(slept) <= 10
 
 
 def test_a_failure_is_remembered_for_five_seconds_only():
@@ -513,19 +547,22 @@ def test_one_session_per_region_serves_the_whole_process(monkeypatch):
 
 
 def send_httpx(session, url, **options) -> tuple[int, bytes]:
-    with httpx.Client(auth=session) as client:
+    with httpx.Client(verify=TLS, auth=session) as client:
         response = client.post(url, **options)
         return response.status_code, response.content
 
 
 def send_httpx_stream(session, url, **options) -> tuple[int, bytes]:
-    with httpx.Client(auth=session) as client, client.stream("POST", url, **options) as response:
+    with (
+        httpx.Client(verify=TLS, auth=session) as client,
+        client.stream("POST", url, **options) as response,
+    ):
         return response.status_code, response.read()
 
 
 def send_httpx_async(session, url, **options) -> tuple[int, bytes]:
     async def send() -> tuple[int, bytes]:
-        async with httpx.AsyncClient(auth=session) as client:
+        async with httpx.AsyncClient(verify=TLS, auth=session) as client:
             response = await client.post(url, **options)
             return response.status_code, response.content
 
@@ -535,7 +572,7 @@ def send_httpx_async(session, url, **options) -> tuple[int, bytes]:
 def send_httpx_async_stream(session, url, **options) -> tuple[int, bytes]:
     async def send() -> tuple[int, bytes]:
         async with (
-            httpx.AsyncClient(auth=session) as client,
+            httpx.AsyncClient(verify=TLS, auth=session) as client,
             client.stream("POST", url, **options) as response,
         ):
             return response.status_code, await response.aread()
@@ -759,7 +796,7 @@ def test_a_redirect_to_another_host_never_gets_a_token():
     session, _ = session_of()
     with serving(DENIED) as other, serving((307, other.url)) as server:
         assert send_requests(session, server.url, json={})[0] == 403
-        with httpx.Client(auth=session, follow_redirects=True) as client:
+        with httpx.Client(verify=TLS, auth=session, follow_redirects=True) as client:
             assert client.post(server.url, json={}).status_code == 403
     assert other.tokens
     assert set(other.tokens) == {""}
@@ -772,7 +809,7 @@ def test_the_openai_client_retries_a_500_with_the_same_token():
     session, _ = session_of()
     with (
         serving((500, "upstream gave up after 403 ms"), (200, COMPLETION)) as server,
-        httpx.Client(auth=session) as http,
+        httpx.Client(verify=TLS, auth=session) as http,
     ):
         client = openai.OpenAI(base_url=server.url, api_key="x", http_client=http)
         client.chat.completions.create(model="default", messages=[])
@@ -788,7 +825,7 @@ async def test_the_openai_client_streams_after_a_rejection():
     }  # fmt: skip
     events = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
     with serving(DENIED, (200, events)) as server:
-        async with httpx.AsyncClient(auth=session) as http:
+        async with httpx.AsyncClient(verify=TLS, auth=session) as http:
             client = openai.AsyncOpenAI(base_url=server.url, api_key="x", http_client=http)
             stream = await client.chat.completions.create(model="default", messages=[], stream=True)
             assert [part.choices[0].delta.content async for part in stream] == ["hi"]
@@ -852,6 +889,7 @@ def test_the_endpoint_s_region_wins_over_the_environment():
         ({"endpoint": "http://127.0.0.1:8080", "region": "eu-west-1"}, "eu-west-1"),
         ({"endpoint": "http://127.0.0.1:8080", "job_arn": ARN}, "us-west-2"),
         ({"endpoint": "https://job-runtime.sagemaker.eu-west-1.api.aws@evil.example"}, "sa-east-1"),
+        ({"endpoint": "https://job-runtime.\u017fagemaker.eu-west-1.api.aws"}, "sa-east-1"),
         ({"job_arn": "test"}, "sa-east-1"),
         ({"job_arn": "arn:aws:sagemaker::123456789012:job/AgentRFT/j1"}, "sa-east-1"),
         ({"region": ""}, "sa-east-1"),
