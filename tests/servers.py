@@ -113,7 +113,12 @@ class ScriptedServer:
                     self.connection.close()
                     return
                 kind = "application/json"
-                if answer.status == 200 and "choices" in answer.body and seen.json.get("stream"):
+                if (
+                    answer.status == 200
+                    and isinstance(answer.body, dict)
+                    and "choices" in answer.body
+                    and seen.json.get("stream")
+                ):
                     data, kind = as_stream(answer.body), "text/event-stream"
                 elif isinstance(answer.body, bytes):
                     data = answer.body
