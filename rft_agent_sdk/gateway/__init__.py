@@ -1,0 +1,46 @@
+"""The in-repo gateway: the server agents call for every turn, outside of SageMaker.
+
+It speaks the Job Runtime protocol, as a local twin of the managed service, and OpenAI chat completions
+for sessions of an own training loop. `Gateway` holds the state, `create_app` is its ASGI application,
+`GatewayServer` serves it.
+"""
+
+from rft_agent_sdk.gateway.app import create_app
+from rft_agent_sdk.gateway.core import Gateway
+from rft_agent_sdk.gateway.faults import Fault, Faults
+from rft_agent_sdk.gateway.job_runtime import Job, Trajectory
+from rft_agent_sdk.gateway.refusal import Refusal
+from rft_agent_sdk.gateway.rollout import Call, RolloutState
+from rft_agent_sdk.gateway.samplers import (
+    Delta,
+    OpenAIPolicy,
+    Policy,
+    PolicyRequest,
+    Reply,
+    ScriptedPolicy,
+    ToolChoice,
+)
+from rft_agent_sdk.gateway.server import GatewayServer
+from rft_agent_sdk.gateway.sessions import Session, SessionResult
+
+__all__ = [
+    "Call",
+    "Delta",
+    "Fault",
+    "Faults",
+    "Gateway",
+    "GatewayServer",
+    "Job",
+    "OpenAIPolicy",
+    "Policy",
+    "PolicyRequest",
+    "Refusal",
+    "Reply",
+    "RolloutState",
+    "ScriptedPolicy",
+    "Session",
+    "SessionResult",
+    "ToolChoice",
+    "Trajectory",
+    "create_app",
+]

@@ -1,0 +1,165 @@
+"""The gateway itself: jobs, sessions, and who may speak for which. It serves nothing: `app` does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from weakref import WeakSet, WeakValueDictionary
+
+from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.gateway.faults import NO_FAULTS, Faults
+from rft_agent_sdk.gateway.job_runtime import Job
+from rft_agent_sdk.gateway.rollout import Call, Terms
+from rft_agent_sdk.gateway.samplers import Policy, ScriptFunction, as_policy
+from rft_agent_sdk.gateway.sessions import Session, SessionRollout, digest, new_secret
+from rft_agent_sdk.gateway.tokens import TokenReader
+from rft_agent_sdk.types import SamplingParams
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+KEEP_ALIVE_S = 5.0
+_STRAY_CALLS = 1000
+
+
+class Gateway:
+    """Everything one gateway knows. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        *,
+        account: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.time,
+        model: str = "default",
+        max_body_bytes: int = MAX_BODY_BYTES,
+        keep_alive_s: float = KEEP_ALIVE_S,
+    ) -> None:
+        """Make a gateway without jobs or sessions.
+
+        Args:
+            account: AWS account whose jobs may be called, 12 digits; `None` for any.
+            secrets: AWS secret keys by access key: signatures made with these are verified.
+            clock: Unix time in seconds, against which tokens expire.
+            model: Name under which `/v1/models` lists the policy.
+            max_body_bytes: Largest request body; a larger one is a 413.
+            keep_alive_s: Seconds of silence after which a stream gets a comment.
+        """
+        self.account = account
+        self.tokens = TokenReader(secrets or {}, clock)
+        self.clock = clock
+        self.model = model
+        self.max_body_bytes = max_body_bytes
+        self.keep_alive_s = keep_alive_s
+        self.stray_calls: deque[Call] = deque(maxlen=_STRAY_CALLS)
+        """The latest requests that belong to no rollout: unknown callers, unknown jobs."""
+        self._lock = threading.Lock()
+        self._jobs: dict[str, Job] = {}
+        self._sessions: dict[bytes, SessionRollout] = {}
+        self._policies: WeakSet[Policy] = WeakSet()
+        self._wrapped: WeakValueDictionary[Hashable, Policy] = WeakValueDictionary()
+        self._numbers = itertools.count(1)
+
+    def __repr__(self) -> str:
+        return f"Gateway(jobs={len(self._jobs)}, sessions={len(self._sessions)})"
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        """The registered jobs by ARN; a copy."""
+        with self._lock:
+            return dict(self._jobs)
+
+    def register_job(
+        self,
+        job_arn: str,
+        *,
+        policy: Policy | ScriptFunction | str,
+        trajectories: Iterable[str] | None = None,
+        sampling: SamplingParams | None = None,
+        faults: Faults = NO_FAULTS,
+        report_faults: Faults = NO_FAULTS,
+    ) -> Job:
+        """Make a job known, so that its trajectories can be sampled and reported.
+
+        Args:
+            job_arn: The job's ARN.
+            policy: What answers its turns: a policy, a function, or `openai:<url>`.
+            trajectories: The only trajectory ids there are; `None` makes them on first sight.
+            sampling: Parameters fixed for the job; `None` leaves them to the agent, as the managed
+                service does.
+            faults: What goes wrong with sampling.
+            report_faults: What goes wrong with CompleteRollout and UpdateReward.
+
+        Raises:
+            UsageError: No job ARN, or one that is registered already.
+        """
+        terms = Terms(self._policy(policy), sampling, faults, report_faults)
+        job = Job(job_arn, terms, trajectories=trajectories)
+        with self._lock:
+            if job_arn in self._jobs:
+                raise UsageError(f"job {job_arn!r} is registered already")
+            self._jobs[job_arn] = job
+        return job
+
+    def open(
+        self,
+        *,
+        policy: Policy | ScriptFunction | str,
+        sampling: SamplingParams | None = None,
+        faults: Faults = NO_FAULTS,
+        report_faults: Faults = NO_FAULTS,
+    ) -> Session:
+        """Open a session for one rollout.
+
+        Args:
+            policy: What answers its turns: a policy, a function, or `openai:<url>`.
+            sampling: Parameters that hold whatever the agent asks for; `None` fixes none.
+            faults: What goes wrong with sampling.
+            report_faults: What goes wrong with the reports.
+        """
+        secret = new_secret()
+        terms = Terms(self._policy(policy), sampling, faults, report_faults)
+        rollout = SessionRollout(f"session-{next(self._numbers)}", terms)
+        with self._lock:
+            self._sessions[digest(secret)] = rollout
+        return Session(secret, rollout, self._forget)
+
+    def find_session(self, secret: str) -> SessionRollout | None:
+        """Return the session a secret opens; `None` for an unknown one."""
+        return self._sessions.get(digest(secret))
+
+    def find_job(self, job_arn: str) -> Job | None:
+        """Return a registered job; `None` for an unknown one."""
+        return self._jobs.get(job_arn)
+
+    async def aclose(self) -> None:
+        """Give back what the policies hold: connections of this event loop, threads."""
+        with self._lock:
+            policies = list(self._policies)
+        await asyncio.gather(*(policy.aclose() for policy in policies))
+
+    def _forget(self, secret: str) -> None:
+        with self._lock:
+            self._sessions.pop(digest(secret), None)
+
+    def _policy(self, source: Policy | ScriptFunction | str) -> Policy:
+        """Return the policy for `source`: the same one for the same function or server.
+
+        One function commonly serves thousands of sessions, which must not each have threads or
+        connections of their own. Only the sessions and jobs that use a policy keep it alive.
+        """
+        key: Hashable = source
+        try:
+            hash(source)
+        except TypeError:  # a callable dataclass, say; what is found under its id keeps it alive
+            key = id(source)
+        with self._lock:
+            policy = self._wrapped.get(key)
+            if policy is None:
+                policy = as_policy(source)
+                if policy is not source:
+                    self._wrapped[key] = policy
+                self._policies.add(policy)
+            return policy

@@ -1,0 +1,1 @@
+"""Providers' wire formats, each turned into the same messages and back."""

@@ -1,0 +1,113 @@
+"""Every way the gateway says no, and how botocore and the OpenAI client read it.
+
+A `Refusal` is raised anywhere below the routes; the route decides in whose shape it is written.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+from rft_agent_sdk.types import JSON
+
+MESSAGE_LIMIT = 1024
+"""Characters of an AWS error message; the service model allows no more."""
+
+_AWS_TYPES = {
+    400: "ValidationException",
+    401: "UnrecognizedClientException",
+    402: "ServiceQuotaExceededException",
+    403: "AccessDeniedException",
+    404: "ResourceNotFoundException",
+    405: "ValidationException",
+    409: "ConflictException",
+    413: "ValidationException",
+    429: "ThrottlingException",
+}
+_AWS_SERVER_ERROR = "InternalServiceError"
+_OPENAI_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+
+
+class Refusal(Exception):
+    """A request the gateway answers with an error; never holds a secret."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        """The request field that is at fault, as a path such as `messages[2].content`."""
+        self.code = code or aws_type(status)
+        """OpenAI's `error.code`; the AWS type where nothing more telling is known."""
+        self.retry_after_s = retry_after_s
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers that tell a client's retry logic what to do."""
+        found = [(b"x-amzn-errortype", aws_type(self.status).encode())]
+        if self.status == 409:
+            # The OpenAI client retries 409, but a sealed rollout never opens again.
+            found.append((b"x-should-retry", b"false"))
+        if self.retry_after_s is not None:
+            found.append((b"retry-after", b"%d" % max(0, round(self.retry_after_s))))
+            found.append((b"retry-after-ms", b"%d" % round(self.retry_after_s * 1000)))
+        return found
+
+    def as_aws(self) -> JSON:
+        """Return the body of a rest-json service error."""
+        return {"Message": self.message[:MESSAGE_LIMIT]}
+
+    def as_openai(self) -> JSON:
+        """Return the body of an OpenAI error."""
+        kind = "api_error" if self.status >= 500 else "invalid_request_error"
+        return {
+            "error": {
+                "message": self.message,
+                "type": _OPENAI_TYPES.get(self.status, kind),
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+def aws_type(status: int) -> str:
+    """Return the Job Runtime's exception name for an HTTP status."""
+    return _AWS_SERVER_ERROR if status >= 500 else _AWS_TYPES.get(status, "ValidationException")
+
+
+def to_json(value: Any) -> bytes:
+    """Return `value` as JSON; lone surrogates, which a policy may well write, are escaped."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, allow_nan=False).encode()
+
+
+def parse_object(body: bytes) -> JSON:
+    """Return the JSON object in a request body.
+
+    Raises:
+        Refusal: 400, the body is not JSON or not an object.
+    """
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refusal(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(parsed, dict):
+        raise Refusal(400, f"the body must be a JSON object, got a {type(parsed).__name__}")
+    return parsed
