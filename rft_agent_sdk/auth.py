@@ -10,165 +10,49 @@ redirects while they carry a token.
 from __future__ import annotations
 
 import asyncio
-import base64
 import bisect
 import functools
-import hashlib
-import hmac
 import logging
 import math
-import os
 import random
-import re
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
-import botocore.session
 import httpx
 
+from rft_agent_sdk.credentials import (
+    MAX_LIFETIME_S,
+    Credentials,
+    CredentialSource,
+    FrozenCredentials,
+    SharedCredentials,
+    shared_credentials,
+    sign_token,
+)
 from rft_agent_sdk.errors import CredentialsError, EndpointError
+from rft_agent_sdk.region import check_region
 
 if TYPE_CHECKING:
     import requests
 
 logger = logging.getLogger(__name__)
 
-TOKEN_PREFIX = "sagemaker-api-key-"  # noqa: S105 - the public prefix, not a token
-MAX_LIFETIME_S = 43200
-"""Longest validity the service grants a token."""
 CACHE_S = 300
 """Longest time a token is reused. Short, since role credentials are rotated under it."""
 _MARGIN_S = 10
 """How long before an expiry a token is no longer handed out: its request still has to arrive."""
 _COLD_START_S = 10.0
 _FAILURE_S = 5.0
-_REREAD_S = 1.0
 _REJECTED = (401, 403)
-_HOST = "sagemaker.amazonaws.com"
-_REGION = r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]{1,2}"
-_JOB_RUNTIME_URL = re.compile(
-    rf"https://job-runtime\.sagemaker(?:-fips)?\.({_REGION})\.api\.aws(?::443)?(?:/.*)?",
-    re.IGNORECASE | re.ASCII,  # ASCII, or the long s of Unicode would pass for an s
-)
-_ARN = re.compile(r"arn:[^:]*:sagemaker:([^:]+):")
 _NO_CREDENTIALS = (
     "no AWS credentials after {attempts} attempts (last: {cause}): looked where botocore looks (AWS_* variables, "
     "AWS_PROFILE and the shared files, web identity, the container's and the instance's provider); "
     "give the agent an execution role, or export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 )
-
-
-class FrozenCredentials(Protocol):
-    """One consistent set of keys."""
-
-    @property
-    def access_key(self) -> str: ...  # noqa: D102
-    @property
-    def secret_key(self) -> str: ...  # noqa: D102
-    @property
-    def token(self) -> str | None: ...  # noqa: D102
-
-
-class Credentials(Protocol):
-    """What botocore calls credentials; the refreshable ones also have `refresh_needed(refresh_in)`."""
-
-    def get_frozen_credentials(self) -> FrozenCredentials: ...  # noqa: D102
-
-
-CredentialSource = Callable[[], Credentials | None]
-"""Loads credentials, or returns `None` when none are to be had yet; it may block."""
-
-
-def sign_token(
-    credentials: FrozenCredentials, region: str, *, at: float, expires_s: int = MAX_LIFETIME_S
-) -> str:
-    """Return the bearer token for one region, signed at `at` (seconds since the epoch).
-
-    Signed here and not by botocore, whose signer reads the system clock itself.
-
-    Source: AWS Signature Version 4, query-string authentication. `Version` is appended unsigned.
-    """
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
-    scope = f"{stamp[:8]}/{region}/sagemaker/aws4_request"
-    query = {
-        "Action": "CallWithBearerToken",
-        "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
-        "X-Amz-Credential": f"{credentials.access_key}/{scope}",
-        "X-Amz-Date": stamp,
-        "X-Amz-Expires": str(expires_s),
-        "X-Amz-SignedHeaders": "host",
-    }
-    if credentials.token:
-        query["X-Amz-Security-Token"] = credentials.token
-    pairs = [f"{name}={quote(value, safe='-_.~')}" for name, value in query.items()]
-    no_body = hashlib.sha256(b"").hexdigest()
-    canonical = f"POST\n/\n{'&'.join(sorted(pairs))}\nhost:{_HOST}\n\nhost\n{no_body}"
-    digest = hashlib.sha256(canonical.encode()).hexdigest()
-    key = f"AWS4{credentials.secret_key}".encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    signature = hmac.digest(key, f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}".encode(), "sha256")
-    text = f"{_HOST}/?{'&'.join(pairs)}&X-Amz-Signature={signature.hex()}&Version=1"
-    return TOKEN_PREFIX + base64.b64encode(text.encode()).decode()
-
-
-def _botocore_credentials() -> Credentials | None:
-    found: Credentials | None = botocore.session.Session().get_credentials()
-    return found
-
-
-class SharedCredentials:
-    """The credentials of this process: one botocore session, loaded by one thread at a time.
-
-    A session per token would starve a container's credential provider under concurrent rollouts.
-    """
-
-    def __init__(
-        self,
-        load: CredentialSource = _botocore_credentials,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._load = load
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._credentials: Credentials | None = None
-        self._reread_at = -math.inf
-        self._is_rejected = False
-
-    def __call__(self) -> Credentials | None:
-        """Return the credentials, loading them if there are none or the service rejected them."""
-        with self._lock:
-            if self._credentials is None:
-                self._credentials = self._load()
-            elif self._is_rejected and not 0 <= self._clock() - self._reread_at < _REREAD_S:
-                self._reread()
-            return self._credentials
-
-    def reject(self) -> None:
-        """Have them read anew at the next call, at most once a second; never blocks."""
-        self._is_rejected = True
-
-    def _reread(self) -> None:
-        """Replace the credentials; where that fails, the old ones may still be the right ones."""
-        self._is_rejected, self._reread_at = False, self._clock()
-        try:
-            self._credentials = self._load() or self._credentials
-        except Exception as error:  # noqa: BLE001 - providers are plug-ins and raise anything
-            logger.warning("error=<%s> | AWS credentials not read anew", type(error).__name__)
-
-
-_shared_credentials = SharedCredentials()
-
-
-def shared_credentials() -> SharedCredentials:
-    """Return this process's credential source."""
-    return _shared_credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,61 +361,3 @@ def bearer_session(region: str) -> BearerTokenSession:
         if region not in _sessions:
             _sessions[region] = BearerTokenSession(region)
         return _sessions[region]
-
-
-def check_region(region: str, where: str) -> str:
-    """Return `region` if it has the shape of one: it becomes part of a host name.
-
-    Raises:
-        EndpointError: It has not.
-    """
-    if len(region) > 32 or not re.fullmatch(_REGION, region):
-        raise EndpointError(
-            f"{where} must name an AWS region such as us-west-2, got {region[:60]!r}"
-        )
-    return region
-
-
-def job_runtime_region(url: str) -> str | None:
-    """Return the region in the URL of a Job Runtime, or `None` for any other URL."""
-    match = _JOB_RUNTIME_URL.fullmatch(url)
-    return match[1].lower() if match else None
-
-
-def resolve_region(
-    *,
-    endpoint: str | None = None,
-    region: str | None = None,
-    job_arn: str | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> str:
-    """Return the region to sign for: what the rollout says, else what the environment says.
-
-    The endpoint's host, `region` and the job's ARN must agree as far as they name one, since a
-    token for one region is worthless in another. An ARN that is none is not a voice.
-
-    Raises:
-        EndpointError: They disagree, one is malformed, or nothing names a region.
-    """
-    arn = _ARN.match(job_arn or "")
-    voices = {
-        "the endpoint": job_runtime_region(endpoint or ""),
-        "metadata.region": region,
-        "the job ARN": arn[1] if arn else None,
-    }
-    named = [(where, check_region(text, where)) for where, text in voices.items() if text]
-    for where, text in named[1:]:
-        if text != named[0][1]:
-            raise EndpointError(
-                f"{named[0][0]} says region {named[0][1]!r}, but {where} says {text!r}: "
-                "a bearer token is good in one region only; make them agree"
-            )
-    if named:
-        return named[0][1]
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
-        if text := environ.get(name, "").strip():
-            return check_region(text, name)
-    raise EndpointError(
-        "no AWS region: neither the endpoint's host, metadata.region nor the job ARN names one; "
-        "set AWS_REGION or AWS_DEFAULT_REGION"
-    )

@@ -25,15 +25,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from rft_agent_sdk.auth import (
-    BearerTokenSession,
-    KeyAuth,
-    bearer_session,
-    job_runtime_region,
-    resolve_region,
-)
+from rft_agent_sdk.auth import BearerTokenSession, KeyAuth, bearer_session
 from rft_agent_sdk.errors import EndpointError
 from rft_agent_sdk.payload import GatewayAddress, JobAddress, RolloutRequest
+from rft_agent_sdk.region import job_runtime_region, resolve_region
 
 ALLOW_HOSTS = "RFT_ALLOW_ENDPOINT_HOSTS"
 RUNTIME_ENDPOINT = "RFT_RUNTIME_ENDPOINT"

@@ -93,7 +93,7 @@ def loopback_only(
 @pytest.fixture(autouse=True)
 def fresh_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test starts as a new process would: no token cached, no credentials loaded."""
-    from rft_agent_sdk import auth
+    from rft_agent_sdk import auth, credentials
 
     monkeypatch.setattr(auth, "_sessions", {})
-    monkeypatch.setattr(auth, "_shared_credentials", auth.SharedCredentials())
+    monkeypatch.setattr(credentials, "_shared_credentials", credentials.SharedCredentials())

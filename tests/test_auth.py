@@ -22,17 +22,10 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rft_agent_sdk.auth import (
-    CACHE_S,
-    TOKEN_PREFIX,
-    BearerTokenSession,
-    KeyAuth,
-    SharedCredentials,
-    bearer_session,
-    resolve_region,
-    sign_token,
-)
+from rft_agent_sdk.auth import CACHE_S, BearerTokenSession, KeyAuth, bearer_session
+from rft_agent_sdk.credentials import TOKEN_PREFIX, SharedCredentials, sign_token
 from rft_agent_sdk.errors import CredentialsError, EndpointError
+from rft_agent_sdk.region import resolve_region
 
 ACCESS, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 TLS = ssl.create_default_context()  # one for all clients: loading it takes longer than a test
@@ -530,7 +523,7 @@ def test_credentials_are_kept_where_reading_them_anew_fails(play):
 
 def test_one_session_per_region_serves_the_whole_process(monkeypatch):
     monkeypatch.setattr("rft_agent_sdk.auth._sessions", {})
-    monkeypatch.setattr("rft_agent_sdk.auth._shared_credentials", SharedCredentials())
+    monkeypatch.setattr("rft_agent_sdk.credentials._shared_credentials", SharedCredentials())
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     session = bearer_session("us-west-2")

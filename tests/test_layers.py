@@ -14,9 +14,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = "rft_agent_sdk"
 
 LAYERS = (
-    {"errors", "types"},
+    {"errors", "types", "trajectory"},
     {
+        "credentials",
         "payload",
+        "region",
         "reward",
         "recovery",
         "environment",
@@ -26,7 +28,7 @@ LAYERS = (
         "tracing",
         "trajectory",
     },
-    {"auth", "endpoint", "testing"},
+    {"auth", "endpoint", "testing", "transport"},
     {"policy", "job_runtime"},
     {"rollout"},
     {"faults", "shutdown"},

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from botocore.credentials import Credentials
 
-from rft_agent_sdk.auth import BearerTokenSession, sign_token
+from rft_agent_sdk.auth import BearerTokenSession
+from rft_agent_sdk.credentials import sign_token
 from tests.bench.sides import PEER
 from tests.bench.table import Row, progress
 
