@@ -53,8 +53,7 @@ class Gateway:
         self.model = model
         self.max_body_bytes = max_body_bytes
         self.keep_alive_s = keep_alive_s
-        self.stray_calls: deque[Call] = deque(maxlen=_STRAY_CALLS)
-        """The latest requests that belong to no rollout: unknown callers, unknown jobs."""
+        self._strays: deque[Call] = deque(maxlen=_STRAY_CALLS)
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._sessions: dict[bytes, SessionRollout] = {}
@@ -70,6 +69,17 @@ class Gateway:
         """The registered jobs by ARN; a copy."""
         with self._lock:
             return dict(self._jobs)
+
+    @property
+    def stray_calls(self) -> tuple[Call, ...]:
+        """The latest requests that belong to no rollout: unknown callers, unknown jobs."""
+        with self._lock:
+            return tuple(self._strays)
+
+    def record_stray(self, call: Call) -> None:
+        """Add a request that belongs to no rollout to the record."""
+        with self._lock:
+            self._strays.append(call)
 
     def register_job(
         self,

@@ -53,7 +53,7 @@ class Exchange:
             raise _too_large(limit)
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body"):
-            return bytes(message["body"])  # the usual case, without a copy
+            return bytes(message.get("body", b""))  # the usual case, without a copy
         parts, size = [], 0
         while True:
             if message["type"] == "http.disconnect":

@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import socket
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 import uvicorn
@@ -95,11 +96,19 @@ class GatewayServer:
             server.should_exit = True
             thread.join()
 
-    def serve_forever(self) -> None:
-        """Serve on this thread until SIGINT or SIGTERM."""
+    def serve_forever(self, on_ready: Callable[[str], None] | None = None) -> None:
+        """Serve on this thread until SIGINT or SIGTERM, which then takes its usual course.
+
+        Args:
+            on_ready: Told the URL once it is bound.
+
+        Raises:
+            KeyboardInterrupt: SIGINT came; the server has stopped clean.
+        """
         listener = self._bind()
-        logger.info("url=<%s> | gateway serving", self.url)
         try:
+            if on_ready is not None:
+                on_ready(self.url)
             _Server(self._config()).run([listener])
         finally:
             self._bound_port = None

@@ -124,6 +124,6 @@ class Visit:
             body=self.noted,
         )
         if self.rollout is None:
-            self.gateway.stray_calls.append(call)
+            self.gateway.record_stray(call)
         else:
             self.rollout.record(call)

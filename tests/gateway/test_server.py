@@ -1,6 +1,7 @@
 """The server: where it binds, and that nothing of it stays behind."""
 
 import asyncio
+import signal
 import socket
 import subprocess
 import sys
@@ -106,6 +107,34 @@ def test_a_request_that_never_ends_does_not_hold_up_the_stop():
         begun = time.monotonic()
     assert time.monotonic() - begun < 3
     assert not session.turns
+
+
+FOREVER = """
+from rft_agent_sdk.gateway import Gateway, GatewayServer
+try:
+    GatewayServer(Gateway()).serve_forever(lambda url: print(url, flush=True))
+except KeyboardInterrupt:
+    print("stopped clean")
+"""
+
+
+def test_it_serves_in_the_foreground_until_interrupted():
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", FOREVER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert (out, err, process.returncode) == ("stopped clean\n", "", 0)
 
 
 def test_slow_functions_run_side_by_side():
