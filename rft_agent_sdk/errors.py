@@ -98,16 +98,24 @@ class JobRuntimeError(RftError):
     """The Job Runtime, or the gateway in its place, refused or failed a report.
 
     `status` is the HTTP status (`None` without a response), `code` the service's error type such
-    as `ValidationException`, `operation` the call such as `CompleteRollout`.
+    as `ValidationException`, `operation` the call such as `CompleteRollout`, `retry_after_s` the
+    pause in seconds that the service asked for.
     """
 
     def __init__(
-        self, message: str, *, operation: str, status: int | None = None, code: str | None = None
+        self,
+        message: str,
+        *,
+        operation: str,
+        status: int | None = None,
+        code: str | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
         self.operation = operation
         self.status = status
         self.code = code
+        self.retry_after_s = retry_after_s
 
 
 class ValidationError(JobRuntimeError):

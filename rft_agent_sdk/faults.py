@@ -18,6 +18,14 @@ from rft_agent_sdk.errors import (
 from rft_agent_sdk.rollout import Rollout
 from rft_agent_sdk.types import Outcome
 
+_TRUNCATIONS = frozenset(
+    {
+        ("strands", "MaxTokensReachedException"),
+        ("strands", "ContextWindowOverflowException"),
+        ("openai", "LengthFinishReasonError"),
+    }
+)
+"""How agent frameworks say that the model ran into a limit of its own; by name, to import none of them."""
 _CLIENT_LIBRARIES = ("openai", "httpx", "httpcore", "requests", "urllib3", "botocore")
 """Libraries that talk to the policy endpoint: what they raise is the endpoint's doing, or the network's."""
 
@@ -25,18 +33,27 @@ _CLIENT_LIBRARIES = ("openai", "httpx", "httpcore", "requests", "urllib3", "boto
 def classify(error: BaseException, rollout: Rollout) -> Outcome:
     """Tell why a rollout ended from what its function raised, looking along the chain of causes."""
     for cause in _chain(error):
+        library = type(cause).__module__.partition(".")[0]
         if isinstance(cause, RolloutCancelled):
             return Outcome.CANCELLED
         if isinstance(cause, RolloutOver):
-            failing = rollout.calls.failing
-            return Outcome.INFRASTRUCTURE_ERROR if failing else Outcome.TIMEOUT
+            return _timeout(rollout)
         if isinstance(cause, TaskError | EnvironmentFault):
             return Outcome.ENVIRONMENT_ERROR
         if isinstance(cause, CredentialsError | EndpointError | JobRuntimeError):
             return Outcome.INFRASTRUCTURE_ERROR
-        if type(cause).__module__.partition(".")[0] in _CLIENT_LIBRARIES:
-            return Outcome.INFRASTRUCTURE_ERROR
+        if (library, type(cause).__name__) in _TRUNCATIONS:
+            return Outcome.TRUNCATED
+        if library in _CLIENT_LIBRARIES:
+            # A client that gave up because the rollout's own time was up may be the first to say so.
+            expired = rollout.deadline.expired
+            return _timeout(rollout) if expired else Outcome.INFRASTRUCTURE_ERROR
     return Outcome.AGENT_ERROR
+
+
+def _timeout(rollout: Rollout) -> Outcome:
+    """Tell whose doing it is that the time is up."""
+    return Outcome.INFRASTRUCTURE_ERROR if rollout.calls.failing else Outcome.TIMEOUT
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from rft_agent_sdk.errors import PayloadError, RolloutExit, UsageError
 from rft_agent_sdk.life import Life
 from rft_agent_sdk.payload import RolloutRequest, parse_request
 from rft_agent_sdk.reward import DEFAULT_FLOOR
-from rft_agent_sdk.rollout import Rollout
+from rft_agent_sdk.rollout import MAX_BUDGET_S, Rollout
 from rft_agent_sdk.shutdown import Running, report_on_sigterm
 from rft_agent_sdk.types import JSON, Outcome
 
@@ -75,6 +75,17 @@ def rft_handler(
     Raises:
         UsageError: The function or an argument does not fit.
     """
+    if not math.isfinite(floor):
+        raise UsageError(f"floor must be a finite reward, got {floor!r}")
+    if budget_s is not None and not 0 < budget_s <= MAX_BUDGET_S:
+        raise UsageError(f"budget_s must be seconds up to {MAX_BUDGET_S:g}, got {budget_s!r}")
+    if isinstance(allow_hosts, str):
+        raise UsageError(f"allow_hosts must be a list of hosts, got the text {allow_hosts!r}")
+    allow_hosts = tuple(allow_hosts)
+    if background and app is None:
+        raise UsageError(
+            "background=True needs app=, the BedrockAgentCoreApp that keeps the session busy"
+        )
     if function is None:
         return functools.partial(
             rft_handler,
@@ -82,13 +93,7 @@ def rft_handler(
             budget_s=budget_s,
             background=background,
             app=app,
-            allow_hosts=tuple(allow_hosts),
-        )
-    if not math.isfinite(floor):
-        raise UsageError(f"floor must be a finite reward, got {floor!r}")
-    if background and app is None:
-        raise UsageError(
-            "background=True needs app=, the BedrockAgentCoreApp that keeps the session busy"
+            allow_hosts=allow_hosts,
         )
     call = _caller(function)
     running = Running()
@@ -109,7 +114,8 @@ def rft_handler(
         )
         life = Life(rollout, floor, running)
         if refused is not None:
-            return await _guarded(life.end(Outcome.INFRASTRUCTURE_ERROR, error=refused))
+            with running.holding(rollout):
+                return await life.end(Outcome.INFRASTRUCTURE_ERROR, error=refused)
         work = functools.partial(call, rollout, context)
         if not background or not _can_report(request):
             return await _guarded(life.run(work))
@@ -117,14 +123,17 @@ def rft_handler(
         task = asyncio.create_task(_guarded(life.run(work)))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it was logged
         task.add_done_callback(lambda _: app.complete_async_task(task_id))
         return {"status": "accepted", "_rft": {"background": True}}
 
     functools.update_wrapper(invoke, function)
-    # AgentCore reads the signature to decide whether to pass the context, and would read through
-    # `__wrapped__` to the inner function's.
+    # AgentCore reads the signature to decide whether to pass the context, and would read the inner
+    # function's through these.
     del invoke.__wrapped__  # type: ignore[attr-defined]
     invoke.__annotations__ = {}
+    if hasattr(invoke, "__signature__"):  # copied with the function's attributes
+        del invoke.__signature__
     invoke.running = running  # type: ignore[attr-defined]  # for serving.serve
     return invoke
 
@@ -211,6 +220,6 @@ def _is_rollout(parameter: inspect.Parameter, function: UserFunction) -> bool:
     annotation = parameter.annotation
     if isinstance(annotation, str):
         names = getattr(inspect.unwrap(function), "__globals__", {})
-        resolved = names.get(annotation.rpartition(".")[2], annotation)
-        return resolved is Rollout or annotation.rpartition(".")[2] == "Rollout"
+        name = annotation.rpartition(".")[2]
+        annotation = names.get(name, Rollout if name == "Rollout" else None)
     return inspect.isclass(annotation) and issubclass(annotation, Rollout)

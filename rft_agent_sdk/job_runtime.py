@@ -7,8 +7,10 @@ it means that attempt arrived; on a first attempt it means somebody else moved t
 
 from __future__ import annotations
 
+import email.utils
 import hashlib
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -42,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 20.0
 """Seconds one attempt may take."""
+LAST_TRY_S = 0.5
+"""Seconds before the deadline at which the last attempt starts, however long a pause was due."""
 _BACKOFF_CAP_S = 8.0
 
 _BY_STATUS: dict[int, type[JobRuntimeError]] = {
@@ -53,6 +57,16 @@ _BY_STATUS: dict[int, type[JobRuntimeError]] = {
     409: ConflictError,
     429: ThrottledError,
 }
+_BY_CODE: dict[str, type[JobRuntimeError]] = {
+    "ValidationException": ValidationError,
+    "AccessDeniedException": AccessDeniedError,
+    "ResourceNotFoundException": NotFoundError,
+    "ServiceQuotaExceededException": QuotaExceededError,
+    "ConflictException": ConflictError,
+    "ThrottlingException": ThrottledError,
+    "InternalServerException": ServerError,
+}
+"""The service's own error types; one of them says more than the status does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +163,10 @@ class JobRuntimeClient:
                 raise
             except (ServerError, UnreachableError, ThrottledError) as error:
                 unanswered = unanswered or not isinstance(error, ThrottledError)
-                pause = random.uniform(0.2, 1) * min(_BACKOFF_CAP_S, 0.5 * 2**attempt)  # noqa: S311
-                if not retry or pause >= deadline.remaining():
+                left = deadline.remaining() - LAST_TRY_S
+                if not retry or left <= 0:
                     raise
-                self._sleep(pause)
+                self._sleep(min(left, max(_backoff(attempt), error.retry_after_s or 0)))
             else:
                 return
 
@@ -180,32 +194,54 @@ class JobRuntimeClient:
                     allow_redirects=False,
                     verify=ca_bundle(),
                 )
-            except requests.RequestException as error:
+            except (
+                OSError
+            ) as error:  # all of requests' own errors, and a CA bundle that is not there
                 raise UnreachableError(
                     f"{operation} got no answer: {type(error).__name__}: {error}",
                     operation=operation,
                 ) from error
-        if response.status_code != 200:
+        if not 200 <= response.status_code < 300:
             raise _error(operation, response)
 
 
+def _backoff(attempt: int) -> float:
+    """Return a jittered pause after the n-th attempt, in seconds."""
+    cap: float = min(_BACKOFF_CAP_S, 0.5 * 2 ** min(attempt, 8))
+    return random.uniform(0.2, 1) * cap  # noqa: S311
+
+
 def _error(operation: str, response: requests.Response) -> JobRuntimeError:
-    """Turn a reply into the typed error of its status."""
+    """Turn a reply into a typed error: by the service's own type if it names one, else by its status."""
     try:
         reply: Any = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         reply = {}
     reply = reply if isinstance(reply, dict) else {}
     inner = reply.get("error")
     body = inner if isinstance(inner, dict) else reply
     text = body.get("Message") or body.get("message") or inner
-    code = response.headers.get("x-amzn-errortype") or reply.get("__type")
+    code = response.headers.get("x-amzn-errortype") or reply.get("__type") or body.get("code")
+    name = code.split(":")[0].split("#")[-1][:100] if isinstance(code, str) and code else None
     status = response.status_code
-    kind = _BY_STATUS.get(status, ServerError if status >= 500 else JobRuntimeError)
-    name = str(code).split(":")[0].split("#")[-1] if code else None
+    by_status = _BY_STATUS.get(status, ServerError if status >= 500 else JobRuntimeError)
+    kind = _BY_CODE.get(name or "", by_status)
     return kind(
-        f"{operation} answered {status}{f' {name}' if name else ''}: {text or response.reason}",
+        f"{operation} answered {status}{f' {name}' if name else ''}: {str(text or response.reason)[:500]}",
         operation=operation,
         status=status,
         code=name,
+        retry_after_s=_retry_after(response.headers.get("retry-after", "")),
     )
+
+
+def _retry_after(value: str) -> float | None:
+    """Read a `Retry-After` header, a number of seconds or a date; `None` for anything else."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None

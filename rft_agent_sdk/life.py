@@ -9,13 +9,19 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from rft_agent_sdk.context import Deadline, rollout_context
-from rft_agent_sdk.errors import RewardError
+from rft_agent_sdk.errors import (
+    EnvironmentFault,
+    RewardError,
+    RolloutCancelled,
+    RolloutOver,
+)
 from rft_agent_sdk.faults import classify
-from rft_agent_sdk.response import response
+from rft_agent_sdk.response import response, shown
 from rft_agent_sdk.reward import Reward, as_reward
 from rft_agent_sdk.rollout import Rollout
 from rft_agent_sdk.shutdown import Running
@@ -32,6 +38,8 @@ HURRY_S = 10.0
 """Seconds for reporting when the process or task is being stopped."""
 CANCEL_GRACE_S = 2.0
 """Seconds an asynchronous function has to end after it was cancelled."""
+SCORE_S = 5.0
+"""Seconds an episode may take to score a play that was cut short."""
 
 
 @dataclass
@@ -67,8 +75,9 @@ class Life:
         with self._running.holding(self._rollout), rollout_context(self._rollout):
             try:
                 value = await self._finish(work)
+                outcome = Outcome(self._rollout.outcome)  # the user's to set, so perhaps plain text
             except asyncio.CancelledError as error:
-                await self._end_though_cancelled(error)
+                await self.end(Outcome.CANCELLED, error=error, within_s=HURRY_S)
                 raise
             except GeneratorExit as error:  # the coroutine is being closed: nothing may be awaited
                 self._end(Outcome.CANCELLED, error=error, within_s=HURRY_S)
@@ -77,8 +86,10 @@ class Life:
                 await self.end(Outcome.AGENT_ERROR, error=error, within_s=HURRY_S)
                 raise
             except Exception as error:  # noqa: BLE001 - attributed, logged and reported
-                return await self.end(classify(error, self._rollout), error=error)
-            return await self.end(self._rollout.outcome, value=value)
+                within_s = HURRY_S if isinstance(error, RolloutCancelled) else REPORT_S
+                outcome = classify(error, self._rollout)
+                return await self.end(outcome, error=error, within_s=within_s)
+            return await self.end(outcome, value=value)
 
     async def _finish(self, work: Callable[[], Any]) -> Any:
         """Wait for `work`, the deadline or a cancellation, whichever is first.
@@ -90,10 +101,7 @@ class Life:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
 
-        def wake() -> None:
-            loop.call_soon_threadsafe(stop.set)
-
-        self._rollout.when_cancelled(wake)
+        self._rollout.when_cancelled(functools.partial(_soon, loop, stop.set))
         task = asyncio.ensure_future(_outcome_of(work))
         stopped = asyncio.ensure_future(stop.wait())
         try:
@@ -102,14 +110,15 @@ class Life:
                 timeout=self._rollout.deadline.remaining(),
                 return_when=asyncio.FIRST_COMPLETED,
             )
-        except GeneratorExit:  # nothing may be awaited, and this may not be the loop's thread
-            loop.call_soon_threadsafe(task.cancel)
+        except BaseException:  # nothing may be awaited now, and this may not be the loop's thread
+            _soon(loop, task.cancel)
             raise
         finally:
-            loop.call_soon_threadsafe(stopped.cancel)
+            _soon(loop, stopped.cancel)
         if not task.done():
             await _abandon(task)
-            self._rollout.check_open()  # raises: only the deadline or a cancellation leads here
+            self._rollout.check_open()  # only the deadline or a cancellation leads here
+            raise RolloutOver("the rollout's time is up")  # its timer fired a moment early
         value, error = task.result()
         if error is not None:
             raise error
@@ -123,19 +132,23 @@ class Life:
         error: BaseException | None = None,
         within_s: float = REPORT_S,
     ) -> JSON:
-        """Settle the reward, report it, and return the response."""
-        end = functools.partial(self._end, outcome, value=value, error=error, within_s=within_s)
-        body: JSON = await _in_thread(end)
-        return body
+        """Settle the reward, report it to the last, and return the response.
 
-    async def _end_though_cancelled(self, error: BaseException) -> None:
-        """End the rollout to the last, however often this task is cancelled meanwhile."""
-        ending = asyncio.ensure_future(self.end(Outcome.CANCELLED, error=error, within_s=HURRY_S))
+        Raises:
+            CancelledError: This task was cancelled meanwhile, once or more often; after reporting.
+        """
+        end = functools.partial(self._end, outcome, value=value, error=error, within_s=within_s)
+        ending = asyncio.ensure_future(_in_thread(end))
+        cancelled: asyncio.CancelledError | None = None
         while not ending.done():
             try:
                 await asyncio.shield(ending)
-            except asyncio.CancelledError:
-                continue
+            except asyncio.CancelledError as again:
+                cancelled = again
+        if cancelled is not None:
+            raise cancelled
+        body: JSON = ending.result()
+        return body
 
     def _end(
         self,
@@ -158,7 +171,7 @@ class Life:
         if error is None:
             try:
                 reward = as_reward(_reward_in(value))
-            except RewardError as refused:
+            except Exception as refused:  # noqa: BLE001 - no reward, or the value's own code raised
                 error, outcome = refused, Outcome.AGENT_ERROR
             else:
                 return self._checked(Ending(outcome, reward, value))
@@ -166,10 +179,10 @@ class Life:
 
     def _scored(self, outcome: Outcome, value: Any, error: BaseException) -> Ending:
         reward = Reward(self._floor)
-        if self._rollout.episode is not None:
+        if (episode := self._rollout.episode) is not None:
             try:
-                reward = self._rollout.episode.reward(outcome)
-            except Exception as fault:  # noqa: BLE001 - the environment's fault, recorded as such
+                reward = as_reward(_within(SCORE_S, functools.partial(episode.reward, outcome)))
+            except BaseException as fault:  # noqa: BLE001 - the environment's fault, recorded as such
                 error, outcome = fault, Outcome.ENVIRONMENT_ERROR
         return Ending(outcome, reward, value, error)
 
@@ -193,21 +206,20 @@ class Life:
 
         try:
             endpoint = self._rollout.endpoint
+            if request.job is not None and self._rollout.calls.succeeded == 0:
+                self._rescue(ending, min(RESCUE_S, deadline.remaining() / 2))
+            client = JobRuntimeClient(
+                endpoint,
+                job_arn=request.job.job_arn if request.job else None,
+                trajectory_id=request.rollout_id or self._rollout.invocation_id,
+                invocation_id=self._rollout.invocation_id,
+            )
+            report = client.report(ending.reward.values, ending.outcome, deadline)
+            ending.reported, refused = report.reported, report.error
         except Exception as error:  # noqa: BLE001 - no endpoint, no report; the response says so
-            _note(ending, "not reported", f"{type(error).__name__}: {error}")
-            return
-        if request.job is not None and self._rollout.calls.succeeded == 0:
-            self._rescue(ending, min(RESCUE_S, deadline.remaining() / 2))
-        client = JobRuntimeClient(
-            endpoint,
-            job_arn=request.job.job_arn if request.job else None,
-            trajectory_id=request.rollout_id or self._rollout.invocation_id,
-            invocation_id=self._rollout.invocation_id,
-        )
-        report = client.report(ending.reward.values, ending.outcome, deadline)
-        ending.reported = report.reported
-        if report.error:
-            _note(ending, "not reported", report.error)
+            refused = shown(error)
+        if refused:
+            _note(ending, "not reported", refused)
 
     def _rescue(self, ending: Ending, within_s: float) -> None:
         """Sample once with the rollout's own first request: a managed job fails over a rollout without."""
@@ -219,9 +231,9 @@ class Life:
             rollout,
         )
         try:
-            error = sample_once(rollout.endpoint, body, timeout_s=within_s)
+            error = sample_once(rollout, body, timeout_s=within_s)
         except Exception as fault:  # noqa: BLE001 - a rescue may fail; the report must still be tried
-            error = f"{type(fault).__name__}: {fault}"
+            error = shown(fault)
         ending.rescued = error is None
         if error:
             _note(ending, "no sampling request succeeded", error)
@@ -263,10 +275,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
             result = work()
         except BaseException as raised:  # noqa: BLE001 - handed to whoever waits, SystemExit too
             error = raised
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            logger.debug("a thread outlived its event loop")
+        _soon(loop, functools.partial(settle, result, error))
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(run,), daemon=True, name="rft-rollout").start()
@@ -274,6 +283,38 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
     if error is not None:
         raise error
     return result
+
+
+def _within(seconds: float, work: Callable[[], Any]) -> Any:
+    """Run another's code on a thread of its own for so long: it may hang, or wait for one that does.
+
+    Raises:
+        EnvironmentFault: It had not returned by then.
+    """
+    done: list[tuple[Any, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            done.append((work(), None))
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            done.append((None, error))
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(run,), daemon=True, name="rft-score")
+    thread.start()
+    thread.join(seconds)
+    if not done:
+        raise EnvironmentFault(f"the episode's reward() did not return within {seconds:g} s")
+    value, error = done[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def _soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    """Call back on a loop from whatever thread; a loop that is closed needs no call any more."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback)
 
 
 async def _abandon(task: asyncio.Future[Any]) -> None:
@@ -300,13 +341,13 @@ def _reward_in(value: Any) -> Any:
 
 def _note(ending: Ending, what: str, why: str) -> None:
     """Note what went wrong; the reason is told once, since one cause commonly spoils several steps."""
-    told = [*ending.notes, f"{type(ending.error).__name__}: {ending.error}"]
+    told = [*ending.notes, *([shown(ending.error)] if ending.error else [])]
     ending.notes.append(what if any(why in earlier for earlier in told) else f"{what}: {why}")
 
 
 def _log(rollout: Rollout, ending: Ending) -> None:
     """Log the rollout's end, and why, in one line."""
-    why = [f"{type(ending.error).__name__}: {ending.error}"] if ending.error is not None else []
+    why = [shown(ending.error)] if ending.error is not None else []
     if ending.outcome is Outcome.INFRASTRUCTURE_ERROR and rollout.calls.last_error:
         why.append(rollout.calls.last_error)
     logger.log(
@@ -318,5 +359,5 @@ def _log(rollout: Rollout, ending: Ending) -> None:
         ending.reported,
         rollout.calls.succeeded,
         rollout.calls.attempted,
-        "; ".join([*why, *ending.notes]) or "ended",
+        " ".join("; ".join([*why, *ending.notes]).split()) or "ended",
     )

@@ -12,21 +12,22 @@ import functools
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import openai
 from openai._models import FinalRequestOptions  # the type of the documented hook `_prepare_options`
 
-from rft_agent_sdk.context import Deadline, current_rollout
+from rft_agent_sdk.context import Deadline, current_rollout, rollout_context
 from rft_agent_sdk.tls import tls_context
-from rft_agent_sdk.types import JSON, Usage
+from rft_agent_sdk.transport import AsyncCountingTransport, CountingTransport, summary
+from rft_agent_sdk.types import JSON
 
 if TYPE_CHECKING:
     from strands.models.openai import OpenAIModel
 
-    from rft_agent_sdk.endpoint import Endpoint
     from rft_agent_sdk.rollout import Rollout
 
 logger = logging.getLogger(__name__)
@@ -62,55 +63,98 @@ def strands_model(**config: Any) -> OpenAIModel:
 
 @functools.lru_cache(maxsize=1)
 def _sync_client() -> openai.OpenAI:
-    http_client = httpx.Client(auth=_PolicyAuth(), transport=_Transport(), follow_redirects=False)
+    http_client = httpx.Client(
+        auth=_PolicyAuth(), transport=CountingTransport(), follow_redirects=False
+    )
     return _PolicyOpenAI(**_client_options(), http_client=http_client)
 
 
 @functools.lru_cache(maxsize=1)
 def _async_client() -> openai.AsyncOpenAI:
     http_client = httpx.AsyncClient(
-        auth=_PolicyAuth(), transport=_AsyncTransport(), follow_redirects=False
+        auth=_PolicyAuth(), transport=AsyncCountingTransport(), follow_redirects=False
     )
     return _PolicyAsyncOpenAI(**_client_options(), http_client=http_client)
 
 
 def _client_options() -> dict[str, Any]:
     """The key and the URL are placeholders: each request gets its rollout's own."""
-    return {"api_key": "unset", "base_url": "http://rollout.invalid/v1", "max_retries": MAX_RETRIES}
+    return {
+        "api_key": "unset",
+        "base_url": "http://rollout.invalid/v1",
+        "max_retries": MAX_RETRIES,
+        "timeout": httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+    }
 
 
-class _PolicyOpenAI(openai.OpenAI):
+class _InTime:
+    """Keeps a client's pauses between attempts inside the rollout's deadline, `Retry-After` included."""
+
+    def _calculate_retry_timeout(self, *args: Any, **kwargs: Any) -> float:
+        pause: float = super()._calculate_retry_timeout(*args, **kwargs)  # type: ignore[misc]
+        return min(pause, current_rollout().deadline.remaining())
+
+
+class _PolicyOpenAI(_InTime, openai.OpenAI):
     # The SDK calls the hook before each attempt and outside its retry handling, so an error raised in
     # it (no rollout, no time, no credentials) ends the call at once and as what it is.
     def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
         rollout = current_rollout()
         rollout.check_open()
         rollout.endpoint.auth.prepare()
-        return super()._prepare_options(_bind(options, rollout))
+        return super()._prepare_options(_bind(options, rollout, self.timeout))
+
+    def close(self) -> None:
+        """Do nothing: `with rollout.openai() as client` must not end the client of all other rollouts."""
 
 
-class _PolicyAsyncOpenAI(openai.AsyncOpenAI):
+class _PolicyAsyncOpenAI(_InTime, openai.AsyncOpenAI):
     async def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
         rollout = current_rollout()
         rollout.check_open()
         await rollout.endpoint.auth.prepare_async()
-        return await super()._prepare_options(_bind(options, rollout))
+        return await super()._prepare_options(_bind(options, rollout, self.timeout))
+
+    async def close(self) -> None:
+        """Do nothing, as in the synchronous client."""
 
 
-def _bind(options: FinalRequestOptions, rollout: Rollout) -> FinalRequestOptions:
-    """Make one attempt's options the rollout's own."""
+def _bind(
+    options: FinalRequestOptions, rollout: Rollout, usual: float | httpx.Timeout | None
+) -> FinalRequestOptions:
+    """Make one attempt's options the rollout's own; `usual` is the client's timeout."""
     endpoint = rollout.endpoint
     options.url = endpoint.base_url + "/" + options.url.lstrip("/")
-    given = cast(Mapping[str, Any], options.headers or {})
     # The transport reads the reply as it passes, so it must come uncompressed.
-    options.headers = {**given, **endpoint.headers, "Accept-Encoding": "identity"}
+    ours = {**endpoint.headers, "Accept-Encoding": "identity"}
+    names = {name.lower() for name in ours}
+    given = cast(Mapping[str, Any], options.headers or {})
+    options.headers = {
+        **{name: value for name, value in given.items() if name.lower() not in names},
+        **ours,
+    }
     if isinstance(options.json_data, dict) and "messages" in options.json_data:
-        options.json_data = bound_body(options.json_data, rollout)
+        # The SDK would lay `extra_body` over the body later, and so over the job's parameters.
+        extra, options.extra_json = options.extra_json, None
+        options.json_data = bound_body({**options.json_data, **(extra or {})}, rollout)
         if rollout.calls.first_body is None:
             rollout.calls.first_body = options.json_data
-    remaining = rollout.deadline.remaining()
-    options.timeout = httpx.Timeout(remaining, connect=min(CONNECT_TIMEOUT_S, remaining))
+    asked = usual if isinstance(options.timeout, openai.NotGiven) else options.timeout
+    options.timeout = _timeout(rollout, asked)
     return options
+
+
+def _timeout(rollout: Rollout, asked: float | httpx.Timeout | None) -> httpx.Timeout:
+    """Return the caller's timeout, cut to the time the rollout has left."""
+    rollout.check_open()  # again, since waiting for credentials may have used the time up
+    remaining = max(0.001, rollout.deadline.remaining())  # 0 would mean not to wait at all
+    limits = httpx.Timeout(asked).as_dict()
+    return httpx.Timeout(
+        **{
+            name: remaining if limit is None else min(limit, remaining)
+            for name, limit in limits.items()
+        }
+    )
 
 
 def bound_body(body: JSON, rollout: Rollout) -> JSON:
@@ -121,12 +165,10 @@ def bound_body(body: JSON, rollout: Rollout) -> JSON:
         for name, value in rollout.optional_fields.items()
         if (endpoint.root, endpoint.model_id, name) not in _refused_fields
     }
-    return {
-        **optional,
-        **body,
-        **rollout.request.sampling.as_openai(),
-        "model": endpoint.model_id,
-    }
+    sampling = rollout.request.sampling.as_openai()
+    if "max_tokens" in sampling:  # its newer name would go before it, or clash with it
+        body = {name: value for name, value in body.items() if name != "max_completion_tokens"}
+    return {**optional, **body, **sampling, "model": endpoint.model_id}
 
 
 class _PolicyAuth(httpx.Auth):
@@ -136,30 +178,29 @@ class _PolicyAuth(httpx.Auth):
         self, request: httpx.Request
     ) -> Generator[httpx.Request, httpx.Response, None]:
         rollout = current_rollout()
-        auth = rollout.endpoint.auth
-        response = yield from _delegate(auth.sync_auth_flow(request))
-        if response.status_code == 400:
+        attempt: httpx.Request | None = request
+        while attempt is not None:
+            response = yield from _delegate(rollout.endpoint.auth.sync_auth_flow(attempt))
+            if response.status_code != 400:
+                return
             response.read()
-            if (leaner := _without_refused_field(request, response, rollout)) is not None:
-                yield from auth.sync_auth_flow(leaner)
+            attempt = _without_refused_field(attempt, response, rollout)
 
     async def async_auth_flow(
         self, request: httpx.Request
     ) -> AsyncGenerator[httpx.Request, httpx.Response]:
         rollout = current_rollout()
-        auth = rollout.endpoint.auth
-        flow = auth.async_auth_flow(request)
-        response = yield await anext(flow)
-        while True:
-            try:
-                response = yield await flow.asend(response)
-            except StopAsyncIteration:
-                break
-        if response.status_code == 400:
+        attempt: httpx.Request | None = request
+        while attempt is not None:
+            async with aclosing(rollout.endpoint.auth.async_auth_flow(attempt)) as flow:
+                response = yield await anext(flow)
+                with suppress(StopAsyncIteration):
+                    while True:
+                        response = yield await flow.asend(response)
+            if response.status_code != 400:
+                return
             await response.aread()
-            if (leaner := _without_refused_field(request, response, rollout)) is not None:
-                flow = auth.async_auth_flow(leaner)
-                yield await anext(flow)
+            attempt = _without_refused_field(attempt, response, rollout)
 
 
 def _delegate(
@@ -179,6 +220,8 @@ def _without_refused_field(
     request: httpx.Request, response: httpx.Response, rollout: Rollout
 ) -> httpx.Request | None:
     """Return the request without an optional field that this 400 names, or `None`."""
+    if not rollout.optional_fields or not request.content.startswith(b"{"):
+        return None
     body = json.loads(request.content)
     refused = [name for name in rollout.optional_fields if name in body and _names(response, name)]
     if not refused:
@@ -213,191 +256,7 @@ def _names(response: httpx.Response, name: str) -> bool:
     return error.get("param") == name or (isinstance(text, str) and name in text)
 
 
-class _Transport(httpx.BaseTransport):
-    """One connection per exchange, so that no client belongs to an event loop and nothing leaks.
-
-    A pool ties connections to the loop that opened them, agent frameworks make a loop per call, and an
-    idle connection that the server dropped costs a retry. Next to a sampled turn a handshake costs
-    little; the TLS context, the costly part, is shared.
-    """
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        rollout = current_rollout()
-        rollout.calls.begin()
-        inner = httpx.HTTPTransport(verify=tls_context())
-        try:
-            response = inner.handle_request(request)
-        except BaseException as error:
-            inner.close()
-            _lost(rollout, error)
-            raise
-        source = cast(httpx.SyncByteStream, response.stream)
-        return _passed_on(response, _Stream(source, _Exchange(rollout, response), inner))
-
-
-class _AsyncTransport(httpx.AsyncBaseTransport):
-    """The same on an event loop."""
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        rollout = current_rollout()
-        rollout.calls.begin()
-        inner = httpx.AsyncHTTPTransport(verify=tls_context())
-        try:
-            response = await inner.handle_async_request(request)
-        except BaseException as error:
-            await inner.aclose()
-            _lost(rollout, error)
-            raise
-        source = cast(httpx.AsyncByteStream, response.stream)
-        return _passed_on(response, _AsyncStream(source, _Exchange(rollout, response), inner))
-
-
-def _passed_on(
-    response: httpx.Response, stream: httpx.SyncByteStream | httpx.AsyncByteStream
-) -> httpx.Response:
-    return httpx.Response(
-        response.status_code,
-        headers=response.headers,
-        stream=stream,
-        extensions=response.extensions,
-    )
-
-
-def _lost(rollout: Rollout, error: BaseException) -> None:
-    """Count an attempt that got no response; one cut off by the rollout's own deadline is no fault."""
-    if not isinstance(error, httpx.TransportError):
-        return
-    if rollout.deadline.expired and isinstance(error, httpx.TimeoutException):
-        return
-    rollout.calls.fail(f"{type(error).__name__}: {error}")
-
-
-class _Exchange:
-    """One reply as it passes by: counted when it is complete."""
-
-    def __init__(self, rollout: Rollout, response: httpx.Response) -> None:
-        self._rollout = rollout
-        self._status = response.status_code
-        self._is_stream = "text/event-stream" in response.headers.get("content-type", "")
-        self._chunks: list[bytes] = []
-        self._done = False
-
-    def see(self, chunk: bytes) -> None:
-        """Keep a chunk; stop a stream that outlives the rollout, which no read timeout would."""
-        self._chunks.append(chunk)
-        if self._rollout.deadline.expired:
-            raise httpx.ReadTimeout("the rollout's deadline passed while the reply was coming")
-
-    def lost(self, error: BaseException) -> None:
-        """Count a reply that broke off."""
-        if not self._done:
-            self._done = True
-            _lost(self._rollout, error)
-
-    def end(self) -> None:
-        """Count the reply by what came."""
-        if self._done:
-            return
-        self._done = True
-        body = b"".join(self._chunks)
-        calls = self._rollout.calls
-        if self._status >= 400:
-            calls.fail(f"HTTP {self._status}: {_summary(body)}", status=self._status)
-            return
-        finish_reason, usage = _read_stream(body) if self._is_stream else _read_json(body)
-        if finish_reason is None:
-            calls.fail(f"HTTP {self._status}: the reply is no whole chat completion")
-        else:
-            calls.succeed(finish_reason, usage)
-
-
-class _Stream(httpx.SyncByteStream):
-    def __init__(
-        self, source: httpx.SyncByteStream, exchange: _Exchange, owner: httpx.HTTPTransport
-    ) -> None:
-        self._source = source
-        self._exchange = exchange
-        self._owner = owner
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            for chunk in self._source:
-                self._exchange.see(chunk)
-                yield chunk
-        except httpx.TransportError as error:
-            self._exchange.lost(error)
-            raise
-
-    def close(self) -> None:
-        try:
-            self._source.close()
-        finally:
-            self._owner.close()
-            self._exchange.end()
-
-
-class _AsyncStream(httpx.AsyncByteStream):
-    def __init__(
-        self, source: httpx.AsyncByteStream, exchange: _Exchange, owner: httpx.AsyncHTTPTransport
-    ) -> None:
-        self._source = source
-        self._exchange = exchange
-        self._owner = owner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in self._source:
-                self._exchange.see(chunk)
-                yield chunk
-        except httpx.TransportError as error:
-            self._exchange.lost(error)
-            raise
-
-    async def aclose(self) -> None:
-        try:
-            await self._source.aclose()
-        finally:
-            await self._owner.aclose()
-            self._exchange.end()
-
-
-def _read_json(body: bytes) -> tuple[str | None, Usage]:
-    try:
-        reply = json.loads(body)
-        return reply["choices"][0].get("finish_reason") or "stop", _usage(reply)
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return None, Usage()
-
-
-def _read_stream(body: bytes) -> tuple[str | None, Usage]:
-    """Read the finish reason and usage out of server-sent events; only lines that hold them are parsed."""
-    finish_reason, usage = None, Usage()
-    for line in body.split(b"\n"):
-        if not line.startswith(b"data:") or not (b'"finish_reason"' in line or b'"usage"' in line):
-            continue
-        try:
-            event = json.loads(line[5:])
-        except ValueError:
-            continue
-        for choice in event.get("choices") or ():
-            finish_reason = choice.get("finish_reason") or finish_reason
-        if event.get("usage"):
-            usage = _usage(event)
-    return finish_reason, usage
-
-
-def _usage(reply: JSON) -> Usage:
-    usage = reply.get("usage") or {}
-    return Usage(int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
-
-
-def _summary(body: bytes) -> str:
-    return " ".join(body[:300].decode("utf-8", "replace").split())
-
-
-def sample_once(
-    endpoint: Endpoint, body: JSON, *, timeout_s: float, attempts: int = 3
-) -> str | None:
+def sample_once(rollout: Rollout, body: JSON, *, timeout_s: float, attempts: int = 5) -> str | None:
     """Send one plain sampling request outside any deadline of the agent; return why it failed, or `None`.
 
     Used when a managed rollout is about to end without a single sampled turn, which would fail the
@@ -405,11 +264,11 @@ def sample_once(
     """
     deadline = Deadline(timeout_s)
     error = "no time was left"
+    endpoint = rollout.endpoint
     endpoint.auth.refresh()
     body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
-    with httpx.Client(
-        auth=endpoint.auth, transport=httpx.HTTPTransport(verify=tls_context())
-    ) as client:
+    transport = httpx.HTTPTransport(verify=tls_context())
+    with rollout_context(rollout), httpx.Client(auth=_PolicyAuth(), transport=transport) as client:
         for attempt in range(attempts):
             time.sleep(min(attempt, deadline.remaining()))
             if deadline.expired:
@@ -426,7 +285,7 @@ def sample_once(
                 continue
             if response.status_code < 300:
                 return None
-            error = f"HTTP {response.status_code}: {_summary(response.content)}"
+            error = f"HTTP {response.status_code}: {summary(response.content)}"
             if response.status_code < 429:
                 break
     return error

@@ -12,6 +12,9 @@ from rft_agent_sdk.types import JSON
 if TYPE_CHECKING:
     from rft_agent_sdk.life import Ending
 
+_DEPTH = 100
+"""Levels of nesting kept; what is deeper, or contains itself, becomes text."""
+
 
 def response(rollout: Rollout, ending: Ending) -> JSON:
     """Return a dict that any strict JSON parser accepts."""
@@ -41,25 +44,49 @@ def response(rollout: Rollout, ending: Ending) -> JSON:
     if ending.rescued:
         ours["rescued"] = True
     if ending.error is not None:
-        ours["error"] = f"{type(ending.error).__name__}: {ending.error}"
+        ours["error"] = shown(ending.error)
     if ending.notes:
         ours["notes"] = list(ending.notes)
-    body["_rft"] = ours
+    body["_rft"] = plain(ours)
     return body
 
 
-def plain(value: Any) -> Any:
-    """Turn a value into plain JSON: numpy unwrapped, non-finite numbers null, unknown objects their repr."""
-    if value is None or isinstance(value, str | bool | int):
+def shown(error: BaseException) -> str:
+    """Return an error's type and text, also where its own text cannot be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - the error's own code
+        return type(error).__name__
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Turn a value into plain JSON: numpy unwrapped, non-finite numbers null, unknown objects their repr.
+
+    Never raises: the rollout is over and reported, and its response must not fail on a detail.
+    """
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if hasattr(value, "model_dump"):
-        return plain(value.model_dump())
-    return repr(value)
+        return float(value) if math.isfinite(value) else None
+    try:
+        return _plain(value, depth)
+    except Exception:  # noqa: BLE001 - the value's own code
+        return f"<{type(value).__name__}>"
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        # Half of a surrogate pair, as a model's cut-off JSON can leave it, has no UTF-8.
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, int):
+        return int(str(value))  # raises on one longer than Python writes
+    if depth < _DEPTH and isinstance(value, Mapping):
+        return {_plain(str(key), depth): plain(item, depth + 1) for key, item in value.items()}
+    if depth < _DEPTH and isinstance(value, list | tuple | set | frozenset):
+        return [plain(item, depth + 1) for item in value]
+    if depth < _DEPTH and not isinstance(value, type):
+        if hasattr(value, "tolist"):
+            return plain(value.tolist(), depth + 1)
+        if hasattr(value, "model_dump"):
+            return plain(value.model_dump(), depth + 1)
+    return _plain(repr(value), depth)

@@ -166,7 +166,7 @@ def _budget(request: RolloutRequest, budget_s: float | None, environ: Mapping[st
     reward for a typing mistake.
     """
     if request.gateway is not None and request.gateway.deadline_s is not None:
-        given = request.gateway.deadline_s
+        given = min(request.gateway.deadline_s, MAX_BUDGET_S)
         return given - min(REPORT_MARGIN_S, 0.1 * given)
     if budget_s is not None:
         return budget_s

@@ -12,7 +12,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rft_agent_sdk.errors import RolloutExit, UsageError
 from rft_agent_sdk.handler import Entrypoint
+from rft_agent_sdk.shutdown import Running, report_on_sigterm
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -32,20 +34,32 @@ class ServedContext:
 
 
 def asgi_app(entrypoint: Entrypoint) -> Starlette:
-    """Return an ASGI app of one decorated function."""
+    """Return an ASGI app of one decorated function.
+
+    Raises:
+        UsageError: The function is not under `@rft_handler`.
+    """
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
+    if not isinstance(getattr(entrypoint, "running", None), Running):
+        raise UsageError(f"wanted a function under @rft_handler to serve, got {entrypoint!r}")
+
     async def rollout(request: Request) -> Response:
         try:
             payload = json.loads(await request.body())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return JSONResponse(
                 {"error": f"the request body is not JSON: {error}"}, status_code=400
             )
         context = ServedContext(request.headers.get(SESSION_HEADER))
-        return JSONResponse(await entrypoint(payload, context))
+        try:
+            return JSONResponse(await entrypoint(payload, context))
+        except (SystemExit, RolloutExit) as error:  # would end the server, and every other rollout
+            return JSONResponse(
+                {"error": f"the rollout's function raised {error!r}"}, status_code=500
+            )
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "healthy"})
@@ -65,8 +79,6 @@ def serve(
 ) -> None:
     """Serve a decorated function until the process is stopped; `options` go to `uvicorn.run`."""
     import uvicorn
-
-    from rft_agent_sdk.shutdown import report_on_sigterm
 
     app = asgi_app(entrypoint)
     report_on_sigterm(app, entrypoint.running)  # type: ignore[attr-defined]  # set by rft_handler

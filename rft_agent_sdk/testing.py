@@ -23,6 +23,7 @@ class FakeClock:
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
+        """Return the time, in seconds."""
         return self.now
 
     def advance(self, seconds: float) -> None:
@@ -32,8 +33,9 @@ class FakeClock:
 
     def sleep(self, seconds: float) -> None:
         """Move the clock in place of waiting."""
-        self.slept.append(seconds)
-        self.advance(seconds)
+        with self._lock:
+            self.slept.append(seconds)
+            self.now += seconds
 
 
 @dataclass(frozen=True, slots=True)

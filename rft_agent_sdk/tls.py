@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import ssl
+import threading
 
 _BUNDLE_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
@@ -20,7 +21,15 @@ def ca_bundle() -> str:
     return next((path for path in named if path), None) or certifi.where()
 
 
-@functools.lru_cache(maxsize=1)
+_lock = threading.Lock()
+
+
 def tls_context() -> ssl.SSLContext:
-    """Return the shared client context, made on first use."""
+    """Return the shared client context, made on first use, once however many threads ask."""
+    with _lock:
+        return _tls_context()
+
+
+@functools.lru_cache(maxsize=1)
+def _tls_context() -> ssl.SSLContext:
     return ssl.create_default_context(cafile=ca_bundle())
