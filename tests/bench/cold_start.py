@@ -106,10 +106,14 @@ def start(side: Side, *, traced: bool) -> Times:
     return Times(ping_s, invocation_s)
 
 
-def median(side: Side, *, traced: bool) -> Times:
-    """Median of several starts."""
-    times = [start(side, traced=traced) for _ in range(RUNS)]
-    return Times(*(statistics.median(column) for column in zip(*times, strict=True)))
+def medians(*, traced: bool) -> tuple[Times, Times]:
+    """Median times of both sides, which take turns, so that a busy machine slows both."""
+    pairs = [(start(OURS, traced=traced), start(PEER, traced=traced)) for _ in range(RUNS)]
+    ours, peer = (
+        Times(*map(statistics.median, zip(*times, strict=True)))
+        for times in zip(*pairs, strict=True)
+    )
+    return ours, peer
 
 
 def measure() -> list[Row]:
@@ -123,15 +127,10 @@ def measure() -> list[Row]:
         for traced in (False, True):
             how = f"{'with' if compiled else 'no'} .pyc{', traced' if traced else ''}"
             progress(f"cold starts, {how}")
-            ours, peer = median(OURS, traced=traced), median(PEER, traced=traced)
+            ours, peer = medians(traced=traced)
+            rollout = f"cold start to the end of the first rollout, {how}"
             rows += [
                 Row(f"cold start to /ping, {how}", ours.ping_s, peer.ping_s, "s", bar=3),
-                Row(
-                    f"cold start to the end of the first rollout, {how}",
-                    ours.invocation_s,
-                    peer.invocation_s,
-                    "s",
-                    bar=3,
-                ),
+                Row(rollout, ours.invocation_s, peer.invocation_s, "s", bar=3),
             ]
     return rows
