@@ -26,7 +26,6 @@ LAYERS = (
         "calls",
         "tls",
         "tracing",
-        "trajectory",
     },
     {"auth", "endpoint", "testing", "transport"},
     {"policy", "job_runtime"},
