@@ -16,7 +16,7 @@ import inspect
 import logging
 import math
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, overload
 
 from rft_agent_sdk.errors import PayloadError, RolloutExit, UsageError
@@ -30,7 +30,7 @@ from rft_agent_sdk.types import JSON, Outcome
 logger = logging.getLogger(__name__)
 
 UserFunction = Callable[..., Any]
-Entrypoint = Callable[..., Awaitable[JSON]]
+Entrypoint = Callable[..., Coroutine[Any, Any, JSON]]
 """What `@app.entrypoint` registers: `async (payload, context=None) -> response`."""
 
 
@@ -142,7 +142,7 @@ sagemaker_rft_handler = rft_handler
 """Alias: code written for the SageMaker SDK's decorator changes one import."""
 
 
-async def _guarded(life: Awaitable[JSON]) -> JSON:
+async def _guarded(life: Coroutine[Any, Any, JSON]) -> JSON:
     """Keep a `SystemExit` of user code from ending an event loop that other rollouts share.
 
     On the main thread it propagates as it is: there it means what it says. On any other thread it could

@@ -21,7 +21,7 @@ from rft_agent_sdk.errors import (
     RolloutOver,
 )
 from rft_agent_sdk.faults import classify
-from rft_agent_sdk.response import response, shown
+from rft_agent_sdk.response import redacted, response, shown
 from rft_agent_sdk.reward import Reward, as_reward
 from rft_agent_sdk.rollout import Rollout
 from rft_agent_sdk.shutdown import Running
@@ -359,5 +359,5 @@ def _log(rollout: Rollout, ending: Ending) -> None:
         ending.reported,
         rollout.calls.succeeded,
         rollout.calls.attempted,
-        " ".join("; ".join([*why, *ending.notes]).split()) or "ended",
+        redacted(" ".join("; ".join([*why, *ending.notes]).split()) or "ended", rollout),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from rft_agent_sdk.types import JSON
 if TYPE_CHECKING:
     from rft_agent_sdk.life import Ending
 
+_TOKEN = re.compile(r"sagemaker-api-key-[\w+/=%-]*")
 _DEPTH = 100
 """Levels of nesting kept; what is deeper, or contains itself, becomes text."""
 
@@ -44,11 +46,18 @@ def response(rollout: Rollout, ending: Ending) -> JSON:
     if ending.rescued:
         ours["rescued"] = True
     if ending.error is not None:
-        ours["error"] = shown(ending.error)
+        ours["error"] = redacted(shown(ending.error), rollout)
     if ending.notes:
-        ours["notes"] = list(ending.notes)
+        ours["notes"] = [redacted(note, rollout) for note in ending.notes]
     body["_rft"] = plain(ours)
     return body
+
+
+def redacted(text: str, rollout: Rollout) -> str:
+    """Return text that others wrote, such as an error's, without this rollout's secrets."""
+    text = _TOKEN.sub("<token>", text)
+    gateway = rollout.request.gateway
+    return text.replace(gateway.api_key, "<key>") if gateway and len(gateway.api_key) > 7 else text
 
 
 def shown(error: BaseException) -> str:

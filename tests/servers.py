@@ -35,13 +35,19 @@ class Seen:
 
 @dataclass
 class Answer:
-    """What the server sends back; `drop` closes the connection without a word."""
+    """What the server sends back.
+
+    `drop` closes the connection without a word, `cut` after that many bytes of the body; `trickle_s` is
+    a pause before each line of it.
+    """
 
     status: int = 200
     body: Any = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     drop: bool = False
+    cut: int | None = None
+    trickle_s: float = 0.0
 
 
 def completion(
@@ -129,7 +135,12 @@ class ScriptedServer:
                     self.send_header(key, value)
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()
-                self.wfile.write(data)
+                for line in data[: answer.cut].splitlines(keepends=True):
+                    time.sleep(answer.trickle_s)
+                    self.wfile.write(line)
+                    self.wfile.flush()
+                if answer.cut is not None:
+                    self.close_connection = True
 
             def log_message(self, *args: Any) -> None:
                 pass
@@ -138,8 +149,11 @@ class ScriptedServer:
                 with suppress(OSError, ValueError):
                     super().handle()
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 512  # with the usual 5, a burst of connections waits for a second
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
