@@ -20,11 +20,10 @@ _DEPTH = 100
 
 def response(rollout: Rollout, ending: Ending) -> JSON:
     """Return a dict that any strict JSON parser accepts."""
-    value = ending.value if isinstance(ending.value, dict) else {}
+    value = plain(ending.value) if isinstance(ending.value, dict) else {}
     reward = ending.reward
-    body: JSON = {
-        key: item for key, item in plain(value).items() if (key, item) != ("status", "error")
-    }
+    theirs = value.items() if isinstance(value, dict) else ()
+    body: JSON = {key: item for key, item in theirs if (key, item) != ("status", "error")}
     body["reward"] = reward.total if reward.per_turn is None else list(reward.per_turn)
     calls = rollout.calls
     ours: JSON = {
@@ -90,7 +89,7 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, int):
         return int(str(value))  # raises on one longer than Python writes
     if depth < _DEPTH and isinstance(value, Mapping):
-        return {_plain(str(key), depth): plain(item, depth + 1) for key, item in value.items()}
+        return {str(plain(key, _DEPTH)): plain(item, depth + 1) for key, item in value.items()}
     if depth < _DEPTH and isinstance(value, list | tuple | set | frozenset):
         return [plain(item, depth + 1) for item in value]
     if depth < _DEPTH and not isinstance(value, type):
