@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rft_agent_sdk.gateway.exchange import Exchange
 from rft_agent_sdk.gateway.job_runtime import ID_LIMIT, JOB_ARN, Job
 from rft_agent_sdk.gateway.refusal import Refusal
 from rft_agent_sdk.gateway.sessions import SessionRollout
@@ -10,9 +11,10 @@ from rft_agent_sdk.gateway.visit import AUTH_FAILED, Visit
 
 ARN_HEADER = b"x-amzn-sagemaker-job-arn"
 TRAJECTORY_HEADER = b"x-amzn-sagemaker-trajectory-id"
+_KEY_HEADER = b"x-api-key"
 _NOBODYS = (
-    "this call belongs to no rollout: wanted a session's secret as bearer, or a Job Runtime token "
-    "with the headers X-Amzn-SageMaker-Job-Arn and X-Amzn-SageMaker-Trajectory-Id"
+    "this call belongs to no rollout: wanted a session's secret as bearer or x-api-key, or a Job "
+    "Runtime token with the headers X-Amzn-SageMaker-Job-Arn and X-Amzn-SageMaker-Trajectory-Id"
 )
 
 
@@ -29,7 +31,7 @@ def identify(visit: Visit, body: bytes, body_arn: object = None) -> Job | Sessio
             job ARN is missing, malformed, contradictory, or of no job.
     """
     exchange = visit.exchange
-    scheme, _, value = (exchange.header(b"authorization") or "").partition(" ")
+    scheme, value = _credential(exchange)
     arn = exchange.header(ARN_HEADER)
     if scheme.lower() == "bearer" and not value.startswith(PREFIX):
         session = visit.gateway.find_session(value)
@@ -48,6 +50,16 @@ def identify(visit: Visit, body: bytes, body_arn: object = None) -> Job | Sessio
         raise Refusal(403, "Missing Authentication Token")
     visit.signed_at = caller.signed_at
     return _job(visit, caller, _agreed(visit, arn, body_arn))
+
+
+def _credential(exchange: Exchange) -> tuple[str, str]:
+    """Return the scheme and value of `Authorization`; a bare API key counts as a bearer's."""
+    given = exchange.header(b"authorization")
+    if given is None:
+        key = exchange.header(_KEY_HEADER)
+        return ("", "") if key is None else ("bearer", key)
+    scheme, _, value = given.partition(" ")
+    return scheme, value
 
 
 def _caller(visit: Visit, scheme: str, value: str, body: bytes) -> Caller | None:
@@ -73,7 +85,7 @@ def _caller(visit: Visit, scheme: str, value: str, body: bytes) -> Caller | None
 
 def _agreed(visit: Visit, arn: str | None, body_arn: object) -> str:
     if arn is None and body_arn is None:
-        if visit.shape == "openai" and visit.exchange.header(TRAJECTORY_HEADER) is None:
+        if visit.shape != "aws" and visit.exchange.header(TRAJECTORY_HEADER) is None:
             raise Refusal(401, _NOBODYS)
         raise Refusal(400, "the job ARN is missing: X-Amzn-SageMaker-Job-Arn", param="JobArn")
     if body_arn is not None and not isinstance(body_arn, str):

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from rft_agent_sdk.gateway.chat import chat, sample_stream
+from rft_agent_sdk.gateway.chat import chat, count_tokens, messages, sample_stream
 from rft_agent_sdk.gateway.core import Gateway
 from rft_agent_sdk.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
-from rft_agent_sdk.gateway.refusal import Refusal
+from rft_agent_sdk.gateway.refusal import Refusal, Shape
 from rft_agent_sdk.gateway.reports import complete_rollout, update_reward
-from rft_agent_sdk.gateway.visit import Dropped, Shape, Visit
+from rft_agent_sdk.gateway.visit import Dropped, Visit
 
 logger = logging.getLogger(__name__)
 
@@ -27,22 +27,28 @@ class _Route:
     operation: str
     shape: Shape
     handle: Callable[[Visit], Awaitable[None]]
+    is_probe: bool = False
+    """Whether it asks without doing, and so is in nobody's record."""
 
 
 async def _models(visit: Visit) -> None:
     """List the one model there is; probes come here, so it costs and changes nothing."""
     model = {"id": visit.gateway.model, "object": "model", "created": 0, "owned_by": "rft"}
-    await visit.exchange.reply(200, {"object": "list", "data": [model]})
+    await visit.reply({"object": "list", "data": [model]})
 
 
 async def _health(visit: Visit) -> None:
-    await visit.exchange.reply(200, {"status": "ok"})
+    await visit.reply({"status": "ok"})
 
 
 _ROUTES = {
     "/v1/chat/completions": _Route("POST", "ChatCompletions", "openai", chat),
-    "/v1/models": _Route("GET", "Models", "openai", _models),
-    "/health": _Route("GET", "Health", "openai", _health),
+    "/v1/messages": _Route("POST", "Messages", "anthropic", messages),
+    "/v1/messages/count_tokens": _Route(
+        "POST", "CountTokens", "anthropic", count_tokens, is_probe=True
+    ),
+    "/v1/models": _Route("GET", "Models", "openai", _models, is_probe=True),
+    "/health": _Route("GET", "Health", "openai", _health, is_probe=True),
     "/sample": _Route("POST", "Sample", "aws", chat),
     "/sample-with-response-stream": _Route(
         "POST", "SampleWithResponseStream", "aws", sample_stream
@@ -72,7 +78,7 @@ async def _serve(gateway: Gateway, exchange: Exchange) -> None:
     if route is None or route.method != exchange.method:
         await _refuse_route(exchange, route)
         return
-    visit = Visit(gateway, exchange, route.operation, route.shape)
+    visit = Visit(gateway, exchange, route.operation, route.shape, is_probe=route.is_probe)
     try:
         await route.handle(visit)
     except Refusal as refusal:
@@ -94,8 +100,8 @@ async def _refuse_route(exchange: Exchange, route: _Route | None) -> None:
         refusal = Refusal(404, f"there is nothing at {exchange.path!r:.200}", code="not_found")
     else:
         refusal = Refusal(405, f"{exchange.path} takes {route.method}, not {exchange.method}")
-    # Nobody knows whose client this is, so the body is one that either kind can read.
-    body = refusal.as_openai() | refusal.as_aws()
+    # Nobody knows whose client this is, so the body is one that any of them can read.
+    body = refusal.as_anthropic() | refusal.as_openai() | refusal.as_aws()
     allowed = [] if route is None else [(b"allow", route.method.encode())]
     await exchange.reply(refusal.status, body, [*refusal.headers(), *allowed])
 

@@ -8,7 +8,8 @@ from contextlib import aclosing
 from dataclasses import fields, replace
 
 from rft_agent_sdk.gateway.access import TRAJECTORY_HEADER, identify
-from rft_agent_sdk.gateway.dialects.base import ChatRequest, Dialect, ReplyHead
+from rft_agent_sdk.gateway.dialects.anthropic import AnthropicDialect
+from rft_agent_sdk.gateway.dialects.base import ChatRequest, Dialect, ReplyHead, ReplyStream
 from rft_agent_sdk.gateway.dialects.fields import unsupported
 from rft_agent_sdk.gateway.dialects.openai import OpenAIDialect
 from rft_agent_sdk.gateway.faults import Fault
@@ -16,14 +17,14 @@ from rft_agent_sdk.gateway.job_runtime import Job
 from rft_agent_sdk.gateway.refusal import Refusal, parse_object
 from rft_agent_sdk.gateway.rollout import GatewayRollout
 from rft_agent_sdk.gateway.samplers.base import Reply, settled
-from rft_agent_sdk.gateway.sse import HEADERS, KeptAlive, event
+from rft_agent_sdk.gateway.sse import HEADERS, KeptAlive
 from rft_agent_sdk.gateway.visit import Dropped, Visit
 from rft_agent_sdk.types import SamplingParams, Turn
 
 logger = logging.getLogger(__name__)
 
 OPENAI = OpenAIDialect()
-_BULKY = frozenset({"messages", "tools"})
+ANTHROPIC = AnthropicDialect()
 
 
 async def chat(visit: Visit) -> None:
@@ -36,17 +37,34 @@ async def sample_stream(visit: Visit) -> None:
     await _turn(visit, OPENAI, must_stream=True)
 
 
+async def messages(visit: Visit) -> None:
+    """Serve `/v1/messages`; the body says whether to stream."""
+    await _turn(visit, ANTHROPIC)
+
+
+async def count_tokens(visit: Visit) -> None:
+    """Serve `/v1/messages/count_tokens`.
+
+    It asks the policy and leaves everything as it was: no call is recorded, no fault spent, no
+    trajectory made, and a rollout that has ended may still be asked about.
+    """
+    body = await visit.body()
+    policy = identify(visit, body).terms.policy
+    request = ANTHROPIC.parse_count(parse_object(body))
+    await visit.reply(ANTHROPIC.count(await policy.count_tokens(request)))
+
+
 async def _turn(visit: Visit, dialect: Dialect, *, must_stream: bool = False) -> None:
     body = await visit.body()
     rollout = visit.rollout = _rollout(visit, body)
     await visit.face(rollout.faults)
     rollout.check_open()
     parsed = parse_object(body)
-    visit.noted = {name: value for name, value in parsed.items() if name not in _BULKY}
-    request = _on_terms(dialect.parse(parsed), rollout)
-    head = ReplyHead(f"chatcmpl-{secrets.token_hex(12)}", request.policy.model, int(visit.at))
+    visit.noted = {name: value for name, value in parsed.items() if name not in dialect.bulky}
+    request = _on_terms(dialect.parse(parsed), rollout, dialect)
+    head = ReplyHead(secrets.token_hex(12), request.policy.model, int(visit.at))
     if must_stream or request.stream:
-        await _streamed(visit, rollout, dialect, head, request)
+        await _streamed(visit, rollout, dialect.stream(head, request), request)
     else:
         reply = await _asked(rollout, request)
         _store(rollout, request, reply)
@@ -67,13 +85,15 @@ def _rollout(visit: Visit, body: bytes) -> GatewayRollout:
     return owner.trajectory(trajectory_id)
 
 
-def _on_terms(request: ChatRequest, rollout: GatewayRollout) -> ChatRequest:
+def _on_terms(request: ChatRequest, rollout: GatewayRollout, dialect: Dialect) -> ChatRequest:
     """Return the request as the rollout's terms have it."""
     allowed = rollout.terms.policy.extras
     if allowed is not None:
         for name in request.policy.extras:
             if name not in allowed:
-                raise unsupported(name, "the policy here cannot honour it")
+                raise unsupported(
+                    dialect.spelled.get(name, name), "the policy here cannot honour it"
+                )
     fixed = rollout.terms.sampling
     if fixed is None:
         return request
@@ -97,27 +117,27 @@ async def _asked(rollout: GatewayRollout, request: ChatRequest) -> Reply:
 
 
 async def _streamed(
-    visit: Visit, rollout: GatewayRollout, dialect: Dialect, head: ReplyHead, request: ChatRequest
+    visit: Visit, rollout: GatewayRollout, written: ReplyStream, request: ChatRequest
 ) -> None:
     """Answer in pieces. From the first byte on, an error can only be an event of the stream."""
     write = visit.exchange.write
     await visit.start(HEADERS)
-    await write(dialect.stream_start(head, request))
+    await write(written.start())
     try:
-        reply = await _relayed(visit, rollout, dialect, head, request)
+        reply = await _relayed(visit, rollout, written, request)
         # Before the last event: who has read the whole stream may at once ask for the turns.
         _store(rollout, request, reply)
     except Refusal as refusal:
         rollout.counts["stream_broken"] += 1
-        await write(event(dialect.error(refusal)), more=False)
+        await write(written.error(refusal), more=False)
         return
     if visit.fault is Fault.LOSE_REPLY:
         raise Dropped
-    await write(dialect.stream_end(head, request, reply), more=False)
+    await write(written.end(reply), more=False)
 
 
 async def _relayed(
-    visit: Visit, rollout: GatewayRollout, dialect: Dialect, head: ReplyHead, request: ChatRequest
+    visit: Visit, rollout: GatewayRollout, written: ReplyStream, request: ChatRequest
 ) -> Reply:
     """Write the policy's pieces as they come, comments while none come; return the whole.
 
@@ -132,7 +152,7 @@ async def _relayed(
                     if isinstance(piece, Reply):
                         reply = piece
                     elif not is_cut:
-                        await stream.write(dialect.stream_delta(head, request, piece))
+                        await stream.write(written.delta(piece))
                         is_cut = visit.fault is Fault.LOSE_REPLY
     except Refusal:
         raise

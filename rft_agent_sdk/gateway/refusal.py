@@ -1,4 +1,4 @@
-"""Every way the gateway says no, and how botocore and the OpenAI client read it.
+"""Every way the gateway says no, and how botocore and the OpenAI and Anthropic clients read it.
 
 A `Refusal` is raised anywhere below the routes; the route decides in whose shape it is written.
 """
@@ -6,11 +6,14 @@ A `Refusal` is raised anywhere below the routes; the route decides in whose shap
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from rft_agent_sdk.types import JSON
+
+Shape = Literal["anthropic", "aws", "openai"]
+"""In whose words an error is written."""
 
 MESSAGE_LIMIT = 1024
 """Characters of an AWS error message; the service model allows no more."""
@@ -34,6 +37,14 @@ _OPENAI_TYPES = {
     409: "conflict_error",
     429: "rate_limit_error",
 }
+_ANTHROPIC_TYPES = {
+    **_OPENAI_TYPES,
+    402: "billing_error",
+    413: "request_too_large",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_TOO_LONG = "context_length_exceeded"
 
 
 class Refusal(Exception):
@@ -68,21 +79,41 @@ class Refusal(Exception):
             found.append((b"retry-after-ms", b"%d" % round(self.retry_after_s * 1000)))
         return found
 
+    def written(self, shape: Shape) -> JSON:
+        """Return the body of the error."""
+        if shape == "anthropic":
+            return self.as_anthropic()
+        return self.as_openai() if shape == "openai" else self.as_aws()
+
     def as_aws(self) -> JSON:
         """Return the body of a rest-json service error."""
         return {"Message": self.message[:MESSAGE_LIMIT]}
 
     def as_openai(self) -> JSON:
         """Return the body of an OpenAI error."""
-        kind = "api_error" if self.status >= 500 else "invalid_request_error"
         return {
             "error": {
                 "message": self.message,
-                "type": _OPENAI_TYPES.get(self.status, kind),
+                "type": _OPENAI_TYPES.get(self.status, self._kind),
                 "param": self.param,
                 "code": self.code,
             }
         }
+
+    def as_anthropic(self) -> JSON:
+        """Return the body of an Anthropic error, whose message alone says what is at fault."""
+        message = self.message
+        if self.code == _TOO_LONG:
+            # There is no code for it: agents know a full context by these words.
+            message = f"prompt is too long: {message}"
+        elif self.param is not None and self.param not in message:
+            message = f"{self.param}: {message}"
+        kind = _ANTHROPIC_TYPES.get(self.status, self._kind)
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+    @property
+    def _kind(self) -> str:
+        return "api_error" if self.status >= 500 else "invalid_request_error"
 
 
 def aws_type(status: int) -> str:

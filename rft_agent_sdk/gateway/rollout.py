@@ -37,7 +37,7 @@ class Call:
     """One request, as it was answered."""
 
     operation: str
-    """`ChatCompletions`, `Sample`, `SampleWithResponseStream`, `CompleteRollout`, `UpdateReward`."""
+    """`ChatCompletions`, `Messages`, `Sample`, `SampleWithResponseStream`, `CompleteRollout`, `UpdateReward`."""
     at: float
     """Unix time in seconds at which it came."""
     status: int | None

@@ -19,9 +19,10 @@ _COMMENT = b": keep-alive\n\n"
 """Clients skip it; proxies and idle timeouts count it as traffic."""
 
 
-def event(data: Any) -> bytes:
-    """Return one event with `data` as JSON."""
-    return b"data: " + to_json(data) + b"\n\n"
+def event(data: Any, name: str = "") -> bytes:
+    """Return one event with `data` as JSON; with a name, where clients go by it."""
+    named = b"event: %s\n" % name.encode() if name else b""
+    return named + b"data: " + to_json(data) + b"\n\n"
 
 
 class KeptAlive:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from rft_agent_sdk.gateway.core import Gateway
 from rft_agent_sdk.gateway.exchange import Exchange, Header
 from rft_agent_sdk.gateway.faults import Fault, FaultPlan
-from rft_agent_sdk.gateway.refusal import Refusal
+from rft_agent_sdk.gateway.refusal import Refusal, Shape
 from rft_agent_sdk.gateway.rollout import Call, GatewayRollout
 from rft_agent_sdk.types import JSON
 
-Shape = Literal["aws", "openai"]
 AUTH_FAILED = "Authentication failed: Please make sure your API Key is valid"
 
 _TELLING = tuple(
@@ -39,7 +38,15 @@ class Dropped(Exception):
 class Visit:
     """One request."""
 
-    def __init__(self, gateway: Gateway, exchange: Exchange, operation: str, shape: Shape) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        exchange: Exchange,
+        operation: str,
+        shape: Shape,
+        *,
+        is_probe: bool = False,
+    ) -> None:
         self.gateway = gateway
         self.exchange = exchange
         self.operation = operation
@@ -53,7 +60,7 @@ class Visit:
         self.fault: Fault | None = None
         self.noted: Mapping[str, Any] = {}
         """What of the body is recorded."""
-        self._is_recorded = False
+        self._is_recorded = is_probe  # a probe leaves no trace
 
     async def body(self) -> bytes:
         """Return the request body, within the gateway's limit."""
@@ -97,7 +104,7 @@ class Visit:
     async def refuse(self, refusal: Refusal) -> None:
         """Record the request as refused and say so in the route's shape."""
         self.record(refusal.status)
-        body = refusal.as_openai() if self.shape == "openai" else refusal.as_aws()
+        body = refusal.written(self.shape)
         await self.exchange.reply(refusal.status, body, refusal.headers())
 
     async def hang_up(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from rft_agent_sdk.gateway.refusal import Refusal
 from rft_agent_sdk.gateway.samplers.base import Delta, PolicyRequest, Reply
@@ -26,13 +27,39 @@ class ReplyHead:
     """What a reply carries besides the turn; the same in every event of a stream."""
 
     id: str
+    """Unguessable and bare; a dialect puts its own prefix before it."""
     model: str
     created: int
     """Unix time in seconds."""
 
 
+class ReplyStream(Protocol):
+    """Writes one streamed reply, piece by piece. Made for it and used once."""
+
+    def start(self) -> bytes:
+        """Write the events that need no word of the reply yet."""
+        ...
+
+    def delta(self, delta: Delta) -> bytes:
+        """Write one piece, or nothing where it has to wait for the end."""
+        ...
+
+    def end(self, reply: Reply) -> bytes:
+        """Write what is still to come and the events that close the stream, the last included."""
+        ...
+
+    def error(self, refusal: Refusal) -> bytes:
+        """Write the event that breaks the stream off."""
+        ...
+
+
 class Dialect(Protocol):
     """One provider's wire format. Stateless, so that one object serves every request."""
+
+    bulky: ClassVar[frozenset[str]]
+    """Fields of a request body that grow with the conversation, and so are not recorded twice."""
+    spelled: ClassVar[Mapping[str, str]]
+    """How it spells the `extras` of a `PolicyRequest` that go by another name on its wire."""
 
     def parse(self, body: JSON) -> ChatRequest:
         """Read a request body.
@@ -46,18 +73,6 @@ class Dialect(Protocol):
         """Write a whole reply."""
         ...
 
-    def error(self, refusal: Refusal) -> JSON:
-        """Write an error, both as a body and as an event of a stream."""
-        ...
-
-    def stream_start(self, head: ReplyHead, request: ChatRequest) -> bytes:
-        """Write the events that need no word of the reply yet."""
-        ...
-
-    def stream_delta(self, head: ReplyHead, request: ChatRequest, delta: Delta) -> bytes:
-        """Write one piece."""
-        ...
-
-    def stream_end(self, head: ReplyHead, request: ChatRequest, reply: Reply) -> bytes:
-        """Write the events that close a stream, the last of all included."""
+    def stream(self, head: ReplyHead, request: ChatRequest) -> ReplyStream:
+        """Return what writes the reply in pieces."""
         ...

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from rft_agent_sdk.gateway.dialects.base import ChatRequest, ReplyHead
 from rft_agent_sdk.gateway.dialects.fields import (
     a_bool,
@@ -43,6 +46,9 @@ _NEVER = {
 class OpenAIDialect:
     """`POST /v1/chat/completions`."""
 
+    bulky: ClassVar[frozenset[str]] = frozenset({"messages", "tools"})
+    spelled: ClassVar[Mapping[str, str]] = {}  # the extras go by the names of this very wire
+
     def parse(self, body: JSON) -> ChatRequest:
         """Read a chat-completion request.
 
@@ -69,7 +75,7 @@ class OpenAIDialect:
     def reply(self, head: ReplyHead, reply: Reply) -> JSON:
         """Write a chat completion."""
         return {
-            "id": head.id,
+            "id": _id(head),
             "object": "chat.completion",
             "created": head.created,
             "model": head.model,
@@ -84,15 +90,23 @@ class OpenAIDialect:
             "usage": _usage(reply.usage),
         }
 
-    def error(self, refusal: Refusal) -> JSON:
-        """Write an OpenAI error."""
-        return refusal.as_openai()
+    def stream(self, head: ReplyHead, request: ChatRequest) -> OpenAIStream:
+        """Return what writes the reply as chunks."""
+        return OpenAIStream(head, include_usage=request.include_usage)
 
-    def stream_start(self, head: ReplyHead, request: ChatRequest) -> bytes:
+
+class OpenAIStream:
+    """Writes a reply as chat-completion chunks."""
+
+    def __init__(self, head: ReplyHead, *, include_usage: bool) -> None:
+        self._head = head
+        self._include_usage = include_usage
+
+    def start(self) -> bytes:
         """Write the chunk that opens the assistant's message."""
-        return event(_chunk(head, request, {"role": "assistant", "content": ""}))
+        return event(self._chunk({"role": "assistant", "content": ""}))
 
-    def stream_delta(self, head: ReplyHead, request: ChatRequest, delta: Delta) -> bytes:
+    def delta(self, delta: Delta) -> bytes:
         """Write one chunk of text, reasoning or a tool call."""
         written: JSON = {}
         if delta.text:
@@ -101,15 +115,30 @@ class OpenAIDialect:
             written["reasoning_content"] = delta.reasoning
         if delta.call_index is not None:
             written["tool_calls"] = [_call_delta(delta)]
-        return event(_chunk(head, request, written)) if written else b""
+        return event(self._chunk(written)) if written else b""
 
-    def stream_end(self, head: ReplyHead, request: ChatRequest, reply: Reply) -> bytes:
+    def end(self, reply: Reply) -> bytes:
         """Write the finish reason, the usage if asked for, and the end mark."""
-        end = event(_chunk(head, request, {}, reply.finish_reason))
-        if request.include_usage:
-            last = _chunk(head, request, {})
-            end += event(last | {"choices": [], "usage": _usage(reply.usage)})
+        end = event(self._chunk({}, reply.finish_reason))
+        if self._include_usage:
+            end += event(self._chunk({}) | {"choices": [], "usage": _usage(reply.usage)})
         return end + DONE
+
+    def error(self, refusal: Refusal) -> bytes:
+        """Write an OpenAI error."""
+        return event(refusal.as_openai())
+
+    def _chunk(self, delta: JSON, finish_reason: str | None = None) -> JSON:
+        chunk: JSON = {
+            "id": _id(self._head),
+            "object": "chat.completion.chunk",
+            "created": self._head.created,
+            "model": self._head.model,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
+        }
+        if self._include_usage:
+            chunk["usage"] = None
+        return chunk
 
 
 def _refuse_what_cannot_be(body: JSON) -> None:
@@ -166,19 +195,8 @@ def _extras(body: JSON) -> JSON:
     return extras
 
 
-def _chunk(
-    head: ReplyHead, request: ChatRequest, delta: JSON, finish_reason: str | None = None
-) -> JSON:
-    chunk: JSON = {
-        "id": head.id,
-        "object": "chat.completion.chunk",
-        "created": head.created,
-        "model": head.model,
-        "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
-    }
-    if request.include_usage:
-        chunk["usage"] = None
-    return chunk
+def _id(head: ReplyHead) -> str:
+    return f"chatcmpl-{head.id}"
 
 
 def _call_delta(delta: Delta) -> JSON:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from rft_agent_sdk.gateway.refusal import to_json
 from rft_agent_sdk.types import FinishReason, Message, SamplingParams, ToolCall, ToolSpec, Usage
+
+_CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,13 @@ class Policy(ABC):
             yield delta
         yield reply
 
+    async def count_tokens(self, request: PolicyRequest) -> int:
+        """Return how many tokens the request's prompt has; nothing is sampled or remembered.
+
+        The default estimates from the characters: whoever knows the tokenizer counts exactly.
+        """
+        return estimated_tokens(request.messages, request.tools)
+
     async def aclose(self) -> None:  # noqa: B027 - most policies hold nothing
         """Give back connections and threads; a later call to `reply` takes new ones."""
 
@@ -103,6 +113,21 @@ def settled(reply: Reply) -> Reply:
         calls = tuple(_with_id(call, seen) for call in calls)
         reply = replace(reply, message=replace(reply.message, tool_calls=calls))
     return replace(reply, finish_reason="tool_calls") if reply.finish_reason == "stop" else reply
+
+
+def estimated_tokens(messages: Iterable[Message], tools: Iterable[ToolSpec] = ()) -> int:
+    """Return about how many tokens messages and tools have, where nobody has a tokenizer."""
+    characters = sum(map(_characters, messages))
+    characters += sum(len(to_json(tool.as_openai())) for tool in tools)
+    return -(-characters // _CHARACTERS_PER_TOKEN)
+
+
+def _characters(message: Message) -> int:
+    return (
+        len(message.text)
+        + len(message.reasoning or "")
+        + sum(len(call.arguments) + len(call.name) for call in message.tool_calls)
+    )
 
 
 def new_call_id() -> str:

@@ -9,7 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from rft_agent_sdk.gateway.refusal import Refusal
-from rft_agent_sdk.gateway.samplers.base import Policy, PolicyRequest, Reply
+from rft_agent_sdk.gateway.samplers.base import (
+    Policy,
+    PolicyRequest,
+    Reply,
+    estimated_tokens,
+)
 from rft_agent_sdk.types import Message, ToolSpec, Usage
 
 ScriptFunction = Callable[
@@ -26,7 +31,6 @@ _HINTS = frozenset(
     }
 )
 """Fields that steer sampling or bookkeeping, of which a function has none: ignored without harm."""
-_CHARACTERS_PER_TOKEN = 4
 
 
 class ScriptedPolicy(Policy):
@@ -51,7 +55,9 @@ class ScriptedPolicy(Policy):
         tools = _offered(request)
         found = await self._call(request.messages, tools)
         if isinstance(found, Message):
-            usage = Usage(_estimate(*request.messages), _estimate(found))
+            usage = Usage(
+                estimated_tokens(request.messages, request.tools), estimated_tokens([found])
+            )
             found = Reply(found, "tool_calls" if found.tool_calls else "stop", usage)
         if not isinstance(found, Reply) or found.message.role != "assistant":
             raise TypeError(f"a policy function must return an assistant Message, got {found!r}")
@@ -99,13 +105,3 @@ def _check_kept(request: PolicyRequest, message: Message) -> None:
         )
     if len(names) > 1 and not request.parallel_tool_calls:
         raise Refusal(400, f"the scripted policy called {names}", param="parallel_tool_calls")
-
-
-def _estimate(*messages: Message) -> int:
-    characters = sum(
-        len(message.text)
-        + len(message.reasoning or "")
-        + sum(len(call.arguments) + len(call.name) for call in message.tool_calls)
-        for message in messages
-    )
-    return -(-characters // _CHARACTERS_PER_TOKEN)
