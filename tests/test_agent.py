@@ -3,6 +3,7 @@
 import json
 import threading
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_parallel_calls_are_played_in_order():
 def test_the_conversation_is_one_growing_history():
     _, _, server, _ = played([add(1), add(1), add(1)])
     bodies = [seen.json for seen in server.samples]
-    for before, after in zip(bodies, bodies[1:], strict=False):
+    for before, after in pairwise(bodies):
         assert after["messages"][: len(before["messages"])] == before["messages"]
         assert len(after["messages"]) == len(before["messages"]) + 2
 
@@ -215,7 +216,7 @@ def test_a_refused_reasoning_effort_is_dropped_for_the_endpoint_and_the_call_rep
     monkeypatch.setenv("REASONING_EFFORT", "low")
     monkeypatch.setenv("REASONING_PROMPT_HINT", "true")
     refusal = {"error": {"message": "unknown field", "param": "reasoning_effort"}}
-    _, rollout, server, episode = played([Answer(400, refusal), add(1), add(2)])
+    _, _, server, episode = played([Answer(400, refusal), add(1), add(2)])
     efforts = [seen.json.get("reasoning_effort") for seen in server.samples]
     assert efforts == ["low", None, None]
     assert episode.calls == [1, 2]

@@ -22,7 +22,7 @@ def test_a_python_block_runs(block):
 
 
 def test_the_environment_in_the_readme_is_played():
-    names = {}
+    names: dict = {}
     exec(compile(BLOCKS[0], "README.md", "exec"), names)
 
     def bisect(seen, count):

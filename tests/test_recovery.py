@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rft_agent_sdk.recovery import MAX_CALLS, MAX_CHARACTERS, recover_calls
@@ -452,6 +452,7 @@ def test_any_arguments_survive_each_json_notation(given_arguments, ascii_only, i
 
 
 @given(st.text().filter(lambda text: "<" not in text))
+@example("\r")
 def test_any_text_survives_as_an_xml_string(value):
     text = f"<function=note>\n<parameter=text>\n{value}\n</parameter>\n</function>"
     assert found(text) == [("note", {"text": value})]

@@ -48,8 +48,8 @@ def typed(tool: ToolSpec, name: str, text: str) -> Any:
     bare = text.strip()
     if "null" in kinds and bare in ("null", "None"):
         return None
-    exact = text.removeprefix("\r\n" if text.startswith("\r") else "\n")
-    exact = exact.removesuffix("\r\n" if exact.endswith("\r\n") else "\n")
+    newline = "\r\n" if text.startswith("\r\n") else "\n"
+    exact = text.removeprefix(newline).removesuffix(newline)
     if not kinds or "string" in kinds:
         return exact
     if "boolean" in kinds and bare.lower() in ("true", "false"):

@@ -63,7 +63,7 @@ def test_more_rows_than_answers_are_refused():
 
 def test_an_unknown_split_is_refused():
     with pytest.raises(UsageError, match="'train' or 'validation', got 'test'"):
-        make_rows("test", 1)  # type: ignore[arg-type]
+        make_rows("test", 1)
 
 
 def test_bad_rows_are_named_and_their_answers_are_not_told():
