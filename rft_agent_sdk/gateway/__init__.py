@@ -1,8 +1,8 @@
 """The in-repo gateway: the server agents call for every turn, outside of SageMaker.
 
 It speaks the Job Runtime protocol, as a local twin of the managed service, and OpenAI chat completions
-for sessions of an own training loop. `Gateway` holds the state, `create_app` is its ASGI application,
-`GatewayServer` serves it.
+and Anthropic Messages for sessions of an own training loop. `Gateway` holds the state, `create_app` is
+its ASGI application, `GatewayServer` serves it.
 """
 
 from rft_agent_sdk.gateway.app import create_app

@@ -72,7 +72,7 @@ class Refusal(Exception):
         """Return the headers that tell a client's retry logic what to do."""
         found = [(b"x-amzn-errortype", aws_type(self.status).encode())]
         if self.status == 409:
-            # The OpenAI client retries 409, but a sealed rollout never opens again.
+            # The OpenAI and Anthropic clients retry 409, but a sealed rollout never opens again.
             found.append((b"x-should-retry", b"false"))
         if self.retry_after_s is not None:
             found.append((b"retry-after", b"%d" % max(0, round(self.retry_after_s))))

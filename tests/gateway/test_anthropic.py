@@ -6,9 +6,12 @@ from typing import Any
 import anthropic
 import httpx
 import pytest
+from strands import Agent
+from strands.models.anthropic import AnthropicModel
 
 from rft_agent_sdk.gateway import Delta, Faults, Gateway, Policy, Refusal, Reply
 from rft_agent_sdk.gateway.canonical import reply_key
+from rft_agent_sdk.gateway.dialects.anthropic_messages import signature
 from rft_agent_sdk.types import Message, SamplingParams, ToolCall, Usage
 from tests.gateway.serve import (
     JOB,
@@ -21,6 +24,7 @@ from tests.gateway.serve import (
     served,
     url_of,
 )
+from tests.gateway.test_strands_agent import guess_word
 
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
@@ -122,8 +126,8 @@ def test_the_bytes_of_a_plain_reply(gateway):
     with served(gateway) as http:
         reply = http.post(MESSAGES, json=SECOND_TURN, headers=bearer(session.secret)).json()
     assert reply.pop("id").startswith("msg_")
-    signature = reply["content"][0].pop("signature")
-    assert len(signature) == 32
+    mark = reply["content"][0].pop("signature")
+    assert mark == signature("r")
     assert reply == {
         "type": "message",
         "role": "assistant",
@@ -151,8 +155,8 @@ def test_the_events_of_a_stream(gateway):
         (name.removeprefix("content_block_"), event.get("index"), event.get("delta", {}))
         for name, event in found
     ]
-    signature = short[3][2].pop("signature")
-    assert len(signature) == 32
+    mark = short[3][2].pop("signature")
+    assert mark == signature("r")
     assert short == [
         ("message_start", None, {}),
         ("start", 0, {}),
@@ -274,7 +278,9 @@ def test_pieces_in_any_order_make_blocks_one_after_the_other(gateway, pieces):
     assert kinds.count("content_block_start") == kinds.count("content_block_stop")
     assert indexes[-1] + 1 == kinds.count("content_block_stop")
     blocks = message.content
-    assert "".join(block.thinking for block in blocks if block.type == "thinking") == "ab"
+    thoughts = [block for block in blocks if block.type == "thinking"]
+    assert "".join(block.thinking for block in thoughts) == "ab"
+    assert all(block.signature == signature(block.thinking) for block in thoughts)
     assert "".join(block.text for block in blocks if block.type == "text") == "xyz"
     assert [block.input for block in blocks if block.type == "tool_use"] == [{}, {"n": 1}]
 
@@ -542,3 +548,26 @@ def test_a_job_is_sampled_by_bearer_token_and_headers(gateway):
     assert reply.json()["content"][0]["text"] == "you said go"
     assert len(job.trajectories["t1"].turns) == 1
     assert (unnamed.status_code, unnamed.json()["error"]["type"]) == (401, "authentication_error")
+
+
+async def test_a_strands_agent_plays_two_turns_and_sends_its_reasoning_back(gateway):
+    session = gateway.open(policy=guess)
+    with served(gateway) as http:
+        model = AnthropicModel(
+            client_args={"base_url": url_of(http), "api_key": session.secret},
+            model_id="default",
+            max_tokens=64,
+        )
+        agent = Agent(model=model, tools=[guess_word], system_prompt="SYS", callback_handler=None)
+        result = await agent.invoke_async("go")
+        await model.client.close()
+    assert str(result).strip() == "done: Guess 1/6: CRANE"
+    first, second = session.turns
+    assert second.messages == (
+        *first.messages,
+        first.reply,
+        Message("tool", "Guess 1/6: CRANE", tool_call_id="call_1"),
+    )
+    assert first.messages == (Message("system", "SYS"), Message("user", "go"))
+    assert first.reply.reasoning == "think hard"
+    assert result.metrics.accumulated_usage["outputTokens"] > 0

@@ -44,13 +44,8 @@ class AnthropicStream:
         return _event("message_start", message=message)
 
     def delta(self, delta: Delta) -> bytes:
-        """Write a piece of thinking or text; thinking that follows text has to wait."""
-        written = b""
-        if delta.reasoning and self._open != "text":
-            written += self._piece("thinking", delta.reasoning)
-        if delta.text:
-            written += self._piece("text", delta.text)
-        return written
+        """Write a piece of thinking or text, in a block of its own where it follows the other."""
+        return self._piece("thinking", delta.reasoning) + self._piece("text", delta.text)
 
     def end(self, reply: Reply) -> bytes:
         """Write the rest of the reply, why it ended, its usage, and `message_stop`."""
@@ -63,10 +58,8 @@ class AnthropicStream:
         return event(refusal.as_anthropic(), "error")
 
     def _rest(self, message: Message) -> bytes:
-        thinking = (message.reasoning or "")[self._written["thinking"] :]
-        written = self._piece("thinking", thinking) if thinking else b""
-        text = message.text[self._written["text"] :]
-        written += self._piece("text", text) if text else b""
+        written = self._piece("thinking", (message.reasoning or "")[self._written["thinking"] :])
+        written += self._piece("text", message.text[self._written["text"] :])
         written += self._close()
         for block in write_blocks(message):
             if block["type"] == "tool_use":
@@ -76,6 +69,8 @@ class AnthropicStream:
         return written
 
     def _piece(self, kind: _Kind, piece: str) -> bytes:
+        if not piece:
+            return b""
         written = b""
         if self._open != kind:
             written = self._close() + self._opened(_EMPTY[kind])
