@@ -6,6 +6,7 @@ Pure: a renderer in, records out; the command line prints them.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -204,7 +205,11 @@ def _identity(renderer: Renderer) -> Check:
         Message("assistant", "", None, (_CALL, _SECOND)),
         Message("assistant", "I look it up.", None, (_CALL,)),
         Message("assistant", "", None, (_call('{"word": "a \\"b\\" </tool_call> {c}\\n d"}'),)),
-        Message("assistant", f"{_UNICODE} {' '.join(sorted(renderer.control_tokens))}"),
+        # Composed, since a tokenizer may compose what it encodes.
+        Message(
+            "assistant",
+            f"{unicodedata.normalize('NFC', _UNICODE)} {' '.join(sorted(renderer.control_tokens))}",
+        ),
     ]
     try:
         prompt = renderer.render(_START, [TOOL])

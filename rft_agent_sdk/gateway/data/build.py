@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-VOCABULARY_SIZE = 3072
+VOCABULARY_SIZE = 2816
 """Pieces in all: the special tokens, one for each byte, and merges."""
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKS = (

@@ -85,6 +85,7 @@ class TaggedFamily:
                 is_open |= failure.is_open
                 is_ill_formed |= not failure.is_open
                 found, position = [], max(failure.end, match.end())
+            position = max(position, match.start() + 1)  # an opening may be empty, and be no call
             calls += found
             pieces.append(said if found else text[start:position])
         if not calls:

@@ -186,14 +186,18 @@ def _read_files(model: str | Path | None) -> dict[str, str]:
 
 def _from_hub(name: str) -> dict[str, str]:
     import huggingface_hub
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        RemoteEntryNotFoundError,
+    )
 
     texts: dict[str, str] = {}
     for file in _FILES:
         try:
             texts[file] = Path(huggingface_hub.hf_hub_download(name, file)).read_text("utf-8")
-        except EntryNotFoundError as error:
-            logger.debug("model=<%s> file=<%s> | not found: %s", name, file, error)
+        except RemoteEntryNotFoundError:
+            logger.debug("model=<%s> file=<%s> | the model has no such file", name, file)
         except (HfHubHTTPError, HFValidationError, OSError) as error:
             raise UsageError(
                 f"wanted the tokenizer of {name!r}, got no answer from the Hugging Face hub "
