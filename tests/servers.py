@@ -101,7 +101,9 @@ class ScriptedServer:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
-                headers = {key.lower(): value for key, value in self.headers.items()}
+                headers = {
+                    key.lower(): ", ".join(self.headers.get_all(key, [])) for key in self.headers
+                }
                 with outer._lock:
                     seen = Seen(self.path, headers, body)
                     outer.seen.append(seen)
