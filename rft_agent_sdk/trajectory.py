@@ -29,7 +29,7 @@ class TurnSpan:
     """Index after its last sampled token."""
     finish_reason: FinishReason = "stop"
     """`length` where the token limit cut the turn off."""
-    version: int | None = None
+    version: int | str | None = None
     """Policy version that sampled it; `None` where the sampler told none."""
     status: str = "ok"
     """What the parser said of the output; anything but `ok` is ill-formed."""
@@ -103,10 +103,11 @@ class Trajectory:
         return sum(sample.trained_tokens for sample in self.samples)
 
     @property
-    def versions(self) -> tuple[int, ...]:
-        """The policy versions that sampled it, oldest first; more than one after a rebind inside it."""
+    def versions(self) -> tuple[int | str, ...]:
+        """The policy versions that sampled it, in the order of their turns; several after a rebind."""
         spans = (span for sample in self.samples for span in sample.spans)
-        return tuple(sorted({span.version for span in spans if span.version is not None}))
+        ordered = sorted(spans, key=lambda span: span.turn)
+        return tuple(dict.fromkeys(s.version for s in ordered if s.version is not None))
 
 
 def message_to_json(message: Message) -> JSON:
@@ -286,12 +287,16 @@ def _to_row(trajectory: Trajectory) -> JSON:
     for sample in row["samples"]:
         # as text: a message is a nested record of optional parts, and may hold lone surrogates
         sample["messages"] = json.dumps(sample["messages"])
+        for span in sample["spans"]:
+            span["version"] = json.dumps(span["version"])  # a number or a text, in one column
     return row
 
 
 def _from_row(row: JSON) -> Trajectory:
     for sample in row["samples"]:
         sample["messages"] = json.loads(sample["messages"])
+        for span in sample["spans"]:
+            span["version"] = json.loads(span["version"])
     return trajectory_from_json(row)
 
 
@@ -302,7 +307,7 @@ def _schema(arrow: Any) -> Any:
         "start": integer,
         "end": integer,
         "finish_reason": text,
-        "version": integer,
+        "version": text,
         "status": text,
         "reward": number,
     }

@@ -25,6 +25,10 @@ logger = logging.getLogger(__name__)
 
 OPENAI = OpenAIDialect()
 ANTHROPIC = AnthropicDialect()
+RETRY_HEADER = b"x-stainless-retry-count"
+"""How the official clients count their own retries."""
+NONCE_HEADER = b"x-rft-nonce"
+"""With a value of its own, a request equal to an earlier one is a new one and no retry."""
 
 
 async def chat(visit: Visit) -> None:
@@ -61,7 +65,7 @@ async def _turn(visit: Visit, dialect: Dialect, *, must_stream: bool = False) ->
     rollout.check_open()
     parsed = parse_object(body)
     visit.noted = {name: value for name, value in parsed.items() if name not in dialect.bulky}
-    request = _on_terms(dialect.parse(parsed), rollout, dialect)
+    request = _on_terms(_as_sent(visit, dialect.parse(parsed)), rollout, dialect)
     head = ReplyHead(secrets.token_hex(12), request.policy.model, int(visit.at))
     if must_stream or request.stream:
         await _streamed(visit, rollout, dialect.stream(head, request), request)
@@ -83,6 +87,15 @@ def _rollout(visit: Visit, body: bytes) -> GatewayRollout:
             param="TrajectoryId",
         )
     return owner.trajectory(trajectory_id)
+
+
+def _as_sent(visit: Visit, request: ChatRequest) -> ChatRequest:
+    """Return the request with what its headers tell of how it was sent."""
+    resent = visit.exchange.header(RETRY_HEADER) not in (None, "0")
+    nonce = visit.exchange.header(NONCE_HEADER) or ""
+    if not (resent or nonce):
+        return request
+    return replace(request, policy=replace(request.policy, is_resend=resent, nonce=nonce))
 
 
 def _on_terms(request: ChatRequest, rollout: GatewayRollout, dialect: Dialect) -> ChatRequest:

@@ -8,13 +8,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path
 from weakref import WeakSet, WeakValueDictionary
 
 from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.gateway.capture import HistoryMode, Limits
+from rft_agent_sdk.gateway.captured import CapturedSession, SessionTerms, opened
 from rft_agent_sdk.gateway.faults import NO_FAULTS, Faults
 from rft_agent_sdk.gateway.job_runtime import Job
+from rft_agent_sdk.gateway.render import Renderer
 from rft_agent_sdk.gateway.rollout import Call, Terms
 from rft_agent_sdk.gateway.samplers import Policy, ScriptFunction, as_policy
+from rft_agent_sdk.gateway.samplers.token import Sampler
+from rft_agent_sdk.gateway.session_log import SessionLog, read_logs
 from rft_agent_sdk.gateway.sessions import Session, SessionRollout, digest, new_secret
 from rft_agent_sdk.gateway.tokens import TokenReader
 from rft_agent_sdk.types import SamplingParams
@@ -36,8 +42,11 @@ class Gateway:
         model: str = "default",
         max_body_bytes: int = MAX_BODY_BYTES,
         keep_alive_s: float = KEEP_ALIVE_S,
+        renderer: Renderer | None = None,
+        sampler: Sampler | None = None,
+        log_dir: str | Path | None = None,
     ) -> None:
-        """Make a gateway without jobs or sessions.
+        """Make a gateway without jobs or sessions, but for those it finds in `log_dir`.
 
         Args:
             account: AWS account whose jobs may be called, 12 digits; `None` for any.
@@ -46,7 +55,16 @@ class Gateway:
             model: Name under which `/v1/models` lists the policy.
             max_body_bytes: Largest request body; a larger one is a 413.
             keep_alive_s: Seconds of silence after which a stream gets a comment.
+            renderer: Of the model that `sampler` samples; with it, sessions capture tokens.
+            sampler: Where their turns are sampled; the gateway closes it.
+            log_dir: Folder in which each session that captures tokens keeps a log. Sessions logged there
+                are taken up again.
+
+        Raises:
+            UsageError: One of `renderer` and `sampler` is missing, or a log is damaged.
         """
+        if (renderer is None) is not (sampler is None):
+            raise UsageError("token capture needs both renderer= and sampler=, got one of them")
         self.account = account
         self.tokens = TokenReader(secrets or {}, clock)
         self.clock = clock
@@ -60,6 +78,11 @@ class Gateway:
         self._policies: WeakSet[Policy] = WeakSet()
         self._wrapped: WeakValueDictionary[Hashable, Policy] = WeakValueDictionary()
         self._numbers = itertools.count(1)
+        self._renderer = renderer
+        self._sampler = sampler
+        self._log_dir = None if log_dir is None else Path(log_dir)
+        if self._log_dir is not None:
+            self._restore(self._log_dir)
 
     def __repr__(self) -> str:
         return f"Gateway(jobs={len(self._jobs)}, sessions={len(self._sessions)})"
@@ -116,24 +139,71 @@ class Gateway:
     def open(
         self,
         *,
-        policy: Policy | ScriptFunction | str,
+        policy: Policy | ScriptFunction | str | None = None,
+        task: str | None = None,
         sampling: SamplingParams | None = None,
+        max_context_tokens: int | None = None,
+        budget: int | None = None,
+        max_turns: int | None = None,
+        history_mode: HistoryMode = "linear",
         faults: Faults = NO_FAULTS,
         report_faults: Faults = NO_FAULTS,
     ) -> Session:
         """Open a session for one rollout.
 
+        Without a `policy` its turns are sampled and captured as tokens; with one they are answered at
+        the level of messages, and `max_context_tokens`, `budget`, `max_turns` and `history_mode` have no
+        meaning.
+
         Args:
             policy: What answers its turns: a policy, a function, or `openai:<url>`.
+            task: The task string, for the trajectory.
             sampling: Parameters that hold whatever the agent asks for; `None` fixes none.
+            max_context_tokens: Most tokens of a prompt and its reply together.
+            budget: Most sampled tokens of all turns together.
+            max_turns: Most turns.
+            history_mode: `linear` extends prompts, `tree` renders each anew.
             faults: What goes wrong with sampling.
             report_faults: What goes wrong with the reports.
+
+        Raises:
+            UsageError: There is neither a policy nor a renderer and sampler, or a limit is below 1.
         """
-        secret = new_secret()
-        terms = Terms(self._policy(policy), sampling, faults, report_faults)
-        rollout = SessionRollout(f"session-{next(self._numbers)}", terms)
-        with self._lock:
-            self._sessions[digest(secret)] = rollout
+        if policy is not None:
+            terms = Terms(self._policy(policy), sampling, faults, report_faults)
+            return self._keep(SessionRollout(f"session-{next(self._numbers)}", terms))
+        if self._renderer is None or self._sampler is None:
+            raise UsageError(
+                "a session needs policy=, or a gateway made with renderer= and sampler= to capture tokens"
+            )
+        session = SessionTerms(
+            sampling, Limits(max_context_tokens, budget, max_turns), history_mode, task
+        )
+        secret, name = new_secret(), f"session-{new_secret()[:16]}"
+        log = None
+        if self._log_dir is not None:
+            first = opened(session, digest(secret), self._renderer)
+            log = SessionLog.create(self._log_dir, name, first)
+        rollout = CapturedSession(
+            name,
+            session,
+            self._renderer,
+            self._sampler,
+            log=log,
+            faults=faults,
+            report_faults=report_faults,
+        )
+        return self._keep(rollout, secret)
+
+    def resume(self, secret: str) -> Session:
+        """Return the session that a secret opens, such as one of a gateway that was restarted.
+
+        Raises:
+            UsageError: There is none.
+        """
+        rollout = self.find_session(secret)
+        if rollout is None:
+            raise UsageError("no session has this secret: it was never opened here, or was dropped")
         return Session(secret, rollout, self._forget)
 
     def find_session(self, secret: str) -> SessionRollout | None:
@@ -149,6 +219,28 @@ class Gateway:
         with self._lock:
             policies = list(self._policies)
         await asyncio.gather(*(policy.aclose() for policy in policies))
+        if self._sampler is not None:
+            await self._sampler.aclose()
+
+    def _keep(self, rollout: SessionRollout, secret: str = "") -> Session:
+        secret = secret or new_secret()
+        with self._lock:
+            self._sessions[digest(secret)] = rollout
+        return Session(secret, rollout, self._forget)
+
+    def _restore(self, log_dir: Path) -> None:
+        for logged in read_logs(log_dir):
+            if self._renderer is None or self._sampler is None:
+                raise UsageError(
+                    f"{str(log_dir)!r} holds sessions: renderer= and sampler= are needed"
+                )
+            if logged.opened["renderer"] != self._renderer.name:
+                raise UsageError(
+                    f"{str(logged.log.path)!r} was written with the renderer "
+                    f"{logged.opened['renderer']!r}, and this one is {self._renderer.name!r}"
+                )
+            rollout = CapturedSession.restored(logged, self._renderer, self._sampler)
+            self._sessions[bytes.fromhex(logged.opened["secret"])] = rollout
 
     def _forget(self, secret: str) -> None:
         with self._lock:

@@ -196,7 +196,7 @@ class MessageGraph:
         reply: Message,
         finish_reason: FinishReason = "stop",
         usage: Usage | None = None,
-        version: int | None = None,
+        version: int | str | None = None,
         status: str = OK,
         extension: bool | None = None,
         rendering: Rendering = "rendered",

@@ -13,7 +13,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.gateway.record import split_rewards
+from rft_agent_sdk.gateway.refusal import Refusal
 from rft_agent_sdk.gateway.rollout import GatewayRollout, RolloutState, Terms
+from rft_agent_sdk.trajectory import Trajectory
 from rft_agent_sdk.types import JSON, Outcome, Turn
 
 SECRET_BYTES = 32
@@ -50,22 +54,65 @@ class SessionRollout(GatewayRollout):
         self.done: Future[SessionResult] = Future()
         """Resolved at the end; never to be cancelled by those who wait."""
 
-    def seal(self, outcome: Outcome | None, rewards: Sequence[float]) -> SessionResult:
-        """End the rollout from the trainer's side, unless it has ended; return how it ended."""
+    def reward(
+        self, rewards: tuple[float, ...], *, token: str | None, outcome: Outcome | None = None
+    ) -> None:
+        """Take UpdateReward; see `GatewayRollout.reward`.
+
+        Raises:
+            Refusal: 400, several rewards and another number of turns; 409 as there.
+        """
+        with self._lock:
+            try:
+                split_rewards(rewards, len(self.turns))
+            except UsageError as error:
+                raise Refusal(400, f"Rewards: {error}", param="Rewards") from None
+            super().reward(rewards, token=token, outcome=outcome)
+
+    def seal(self, outcome: Outcome | None, rewards: Sequence[float]) -> Trajectory:
+        """End the rollout from the trainer's side, unless it has ended; return its record.
+
+        Raises:
+            UsageError: The rewards are not finite, or neither one nor one per turn; nothing is ended.
+        """
         with self._lock:
             if not self.done.done():
-                self._rewards = tuple(rewards) or self._rewards
+                split_rewards(rewards, len(self.turns))
+                self._rewards = tuple(map(float, rewards)) or self._rewards
                 self._outcome = outcome or self._outcome
                 has_reward = bool(self._rewards)
                 self._move(RolloutState.REWARD_RECEIVED if has_reward else RolloutState.FAILED)
-            return self.done.result(timeout=0)
+            return self.trajectory()
+
+    def trajectory(self) -> Trajectory:
+        """Return the record as it stands. Turns that were answered without tokens make no samples."""
+        with self._lock:
+            reward, per_turn = split_rewards(self._rewards, len(self.turns))
+            return Trajectory(
+                rollout_id=self.id,
+                outcome=self._ended_by(),
+                samples=(),
+                turns=len(self.turns),
+                reward=reward,
+                per_turn=per_turn,
+                counters=dict(self.counts),
+            )
+
+    def forget(self) -> None:
+        """Delete what is kept of the session outside of memory."""
+
+    def _ended_by(self) -> Outcome:
+        """Return why the rollout ended; where nobody has said so, what can be told from here."""
+        if self._outcome is not None:
+            return self._outcome
+        if not self.turns:
+            return Outcome.NO_SAMPLING
+        return Outcome.COMPLETED if self._rewards else Outcome.INFRASTRUCTURE_ERROR
 
     def _move(self, state: RolloutState) -> None:
         super()._move(state)
         if state in (RolloutState.FAILED, RolloutState.REWARD_RECEIVED):
-            self.done.set_result(
-                SessionResult(state, self._outcome, self._rewards, tuple(self._turns))
-            )
+            self.done.set_result(SessionResult(state, self._outcome, self._rewards, self.turns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +178,22 @@ class Session:
         await over.wait()
         return self.rollout.done.result(timeout=0)
 
-    def seal(self, outcome: Outcome | None = None, rewards: Sequence[float] = ()) -> SessionResult:
-        """End the session: nothing is sampled any more. What was reported first stays."""
+    def seal(self, outcome: Outcome | None = None, rewards: Sequence[float] = ()) -> Trajectory:
+        """End the session and return its record: nothing is sampled any more.
+
+        What was reported first stays, so after a report by the agent this only reads.
+
+        Args:
+            outcome: Why it ended; `None` for what can be told.
+            rewards: One number for the rollout, one per turn, or none.
+
+        Raises:
+            UsageError: The rewards do not fit; the session is not ended.
+        """
         return self.rollout.seal(outcome, rewards)
 
     def drop(self) -> None:
-        """Seal the session and forget it; its secret becomes unknown (401)."""
+        """Seal the session and forget it, its log too; its secret becomes unknown (401)."""
         self.rollout.seal(None, ())
         self._forget(self.secret)
+        self.rollout.forget()

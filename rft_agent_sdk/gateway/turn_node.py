@@ -63,7 +63,7 @@ class TurnNode:
     """One per sampled id, nats; NaN where the sampler gave no finite logprob ≤ 0."""
     finish_reason: FinishReason
     usage: Usage
-    version: int | None
+    version: int | str | None
     status: str
     """Parse status: `ok`, or what is wrong with the reply's form."""
     rendering: Rendering

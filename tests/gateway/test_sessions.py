@@ -76,13 +76,14 @@ def test_sealing_keeps_what_was_reported_first(gateway):
     session = gateway.open(policy=echo)
     session.rollout.complete(is_ready=True, token=None)
     session.rollout.reward((1.0,), token=None, outcome=Outcome.COMPLETED)
-    assert session.seal(Outcome.TIMEOUT, [-1.0]).rewards == (1.0,)
+    trajectory = session.seal(Outcome.TIMEOUT, [-1.0])
+    assert (trajectory.reward, trajectory.outcome) == (1.0, Outcome.COMPLETED)
 
 
 def test_sealing_ends_an_open_session(gateway):
     session = gateway.open(policy=echo)
-    result = session.seal(Outcome.TIMEOUT)
-    assert (result.state, result.outcome) == (RolloutState.FAILED, Outcome.TIMEOUT)
+    assert session.seal(Outcome.TIMEOUT).outcome is Outcome.TIMEOUT
+    assert session.result(timeout_s=1).state is RolloutState.FAILED
     with served(gateway) as http:
         reply = http.post("/update-reward", json=REWARD, headers=bearer(session.secret))
     assert reply.status_code == 409

@@ -40,6 +40,10 @@ class PolicyRequest:
     """The model's name as the client wrote it."""
     extras: Mapping[str, Any] = field(default_factory=dict)
     """Further request fields, by their OpenAI names; only ones the policy's `extras` allow."""
+    is_resend: bool = False
+    """Whether the client says that it sends this again, the reply to it having been lost."""
+    nonce: str = ""
+    """Tells apart requests that are equal on purpose: each is answered anew."""
 
 
 @dataclass(frozen=True, slots=True)

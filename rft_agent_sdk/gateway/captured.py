@@ -1,0 +1,166 @@
+"""A session whose turns are captured as tokens, and written to a log as they happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from rft_agent_sdk.gateway.capture import CapturingPolicy, HistoryMode, Limits
+from rft_agent_sdk.gateway.faults import NO_FAULTS, Faults
+from rft_agent_sdk.gateway.graph import MessageGraph
+from rft_agent_sdk.gateway.record import build_trajectory, split_rewards
+from rft_agent_sdk.gateway.render import Renderer
+from rft_agent_sdk.gateway.rollout import RolloutState, Terms
+from rft_agent_sdk.gateway.samplers.token import Sampler
+from rft_agent_sdk.gateway.session_log import Logged, SessionLog
+from rft_agent_sdk.gateway.sessions import SessionRollout
+from rft_agent_sdk.gateway.turn_node import TurnNode
+from rft_agent_sdk.trajectory import Trajectory
+from rft_agent_sdk.types import JSON, Outcome, SamplingParams, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTerms:
+    """On what terms a session is opened; what its log says of it."""
+
+    sampling: SamplingParams | None = None
+    """Parameters that hold whatever the agent asks for; `None`, or an unset one, fixes nothing."""
+    limits: Limits = field(default_factory=Limits)
+    history_mode: HistoryMode = "linear"
+    task: str | None = None
+    """The task string, for the trajectory."""
+
+    def to_json(self) -> JSON:
+        """Return the terms as a JSON object, from which `from_json` makes them again."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: JSON) -> SessionTerms:
+        """Return the terms of a log."""
+        sampling = value["sampling"]
+        return cls(
+            None if sampling is None else SamplingParams(**sampling),
+            Limits(**value["limits"]),
+            value["history_mode"],
+            value["task"],
+        )
+
+
+class CapturedSession(SessionRollout):
+    """A session's record: a message graph of tokens. See `CapturingPolicy` for how a turn is made."""
+
+    def __init__(
+        self,
+        rollout_id: str,
+        session: SessionTerms,
+        renderer: Renderer,
+        sampler: Sampler,
+        *,
+        graph: MessageGraph | None = None,
+        log: SessionLog | None = None,
+        faults: Faults = NO_FAULTS,
+        report_faults: Faults = NO_FAULTS,
+    ) -> None:
+        self._session = session
+        self._log = log
+        self._graph = graph or MessageGraph()
+        self.capture = CapturingPolicy(
+            renderer,
+            sampler,
+            record=self._take,
+            limits=session.limits,
+            history_mode=session.history_mode,
+            graph=self._graph,
+            affinity=rollout_id,
+        )
+        terms = Terms(self.capture, session.sampling, faults, report_faults)
+        super().__init__(rollout_id, terms)
+
+    @classmethod
+    def restored(cls, logged: Logged, renderer: Renderer, sampler: Sampler) -> CapturedSession:
+        """Return the session of a log, as it was when its gateway stopped."""
+        session = cls(
+            logged.session_id,
+            SessionTerms.from_json(logged.opened["terms"]),
+            renderer,
+            sampler,
+            graph=MessageGraph.from_log(logged.turns),
+            log=None,
+        )
+        for event in logged.events:
+            session._replay(event)
+        session._log = logged.log
+        return session
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns that count, in order; each with the messages since the turn before it."""
+        with self._lock:
+            return tuple(
+                Turn(turn.context, turn.reply, turn.finish_reason, turn.usage)
+                for turn in self._graph.live_turns()
+            )
+
+    def store(self, turn: Turn) -> None:
+        """Do nothing: the turn was recorded with its tokens, before this reply was handed out."""
+
+    def trajectory(self) -> Trajectory:
+        """Return the record as it stands, with its samples."""
+        with self._lock:
+            reward, per_turn = split_rewards(self._rewards, len(self.turns))
+            found = build_trajectory(
+                self._graph,
+                rollout_id=self.id,
+                outcome=self._ended_by(),
+                reward=reward,
+                per_turn=per_turn,
+                task=self._session.task,
+            )
+            counters = {**found.counters, **self.counts, **self.capture.counts}
+            return replace(found, counters=counters)
+
+    def forget(self) -> None:
+        """Delete the session's log."""
+        if self._log is not None:
+            self._log.remove()
+
+    def _take(self, commit: Callable[[], TurnNode]) -> None:
+        """Record a turn, unless the session ended while it was sampled."""
+        with self._lock:
+            if self._state is not RolloutState.PENDING:
+                self.counts["late"] += 1
+            self.check_open()
+            self._write("turn", self._graph.to_log(commit()))
+
+    def _ended_by(self) -> Outcome:
+        """Return why it ended. A limit of the session is a truncation, whatever the agent made of it."""
+        if self._outcome in (None, Outcome.COMPLETED) and self.capture.is_over_limit:
+            return Outcome.TRUNCATED
+        return super()._ended_by()
+
+    def _move(self, state: RolloutState) -> None:
+        super()._move(state)
+        event = {
+            "state": state.value,
+            "outcome": self._outcome,
+            "rewards": list(self._rewards),
+            "tokens": dict(self._tokens),
+        }
+        self._write("event", event)
+
+    def _replay(self, event: JSON) -> None:
+        """Go through a transition again that the log tells of."""
+        self._outcome = None if event["outcome"] is None else Outcome(event["outcome"])
+        self._rewards = tuple(event["rewards"])
+        self._tokens = dict(event["tokens"])
+        self._move(RolloutState(event["state"]))
+
+    def _write(self, kind: str, record: Any) -> None:
+        if self._log is not None:
+            self._log.append({kind: record})
+
+
+def opened(session: SessionTerms, digest: bytes, renderer: Renderer) -> JSON:
+    """Return the first record of a session's log."""
+    return {"secret": digest.hex(), "terms": session.to_json(), "renderer": renderer.name}

@@ -1,0 +1,98 @@
+"""The append-only log of one session: what a restarted gateway goes on from.
+
+One JSON line each: how the session was opened, every turn before its last byte is sent, how it ended.
+A line is written whole and flushed to the operating system, so a killed gateway loses nothing it has
+answered; a line that a crash of the machine cut off is the last one, and was not answered either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.gateway.refusal import to_json
+from rft_agent_sdk.types import JSON
+
+_SUFFIX = ".session.jsonl"
+
+
+class SessionLog:
+    """Writes one session's log."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, folder: Path, session_id: str, opened: JSON) -> SessionLog:
+        """Begin a log with how the session was opened.
+
+        Raises:
+            UsageError: There is a log of that name.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{session_id}{_SUFFIX}"
+        if path.exists():
+            raise UsageError(f"session log {str(path)!r} exists: another gateway writes it")
+        log = cls(path)
+        log.append({"opened": opened})
+        return log
+
+    def append(self, record: JSON) -> None:
+        """Write one line, whole."""
+        line = to_json(record) + b"\n"
+        # Opened for each line: thousands of sessions would otherwise hold a descriptor each.
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+    def remove(self) -> None:
+        """Delete the log of a session that nobody will go on with."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A session as its log tells it."""
+
+    log: SessionLog
+    session_id: str
+    opened: JSON
+    turns: tuple[JSON, ...]
+    events: tuple[JSON, ...]
+    """Its transitions so far: completed, rewarded, failed."""
+
+
+def read_logs(folder: Path) -> Iterator[Logged]:
+    """Yield the sessions logged in a folder.
+
+    Raises:
+        UsageError: A log is damaged before its last line; the message names file and line.
+    """
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        records = list(_records(path))
+        if not records or "opened" not in records[0]:
+            continue  # killed while it was being opened: nobody has its secret
+        turns = tuple(record["turn"] for record in records if "turn" in record)
+        events = tuple(record["event"] for record in records if "event" in record)
+        session_id = path.name.removesuffix(_SUFFIX)
+        yield Logged(SessionLog(path), session_id, records[0]["opened"], turns, events)
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    import orjson
+
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            yield orjson.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{path}, line {number}: no JSON ({error})") from None
+    if lines[-1]:
+        # Cut off in mid-line. The next line must not continue it.
+        os.truncate(path, path.stat().st_size - len(lines[-1]))
