@@ -144,9 +144,13 @@ def test_a_gateway_with_a_registered_job_plays_it():
         (["invoke", "--payload", "absent.json"], "absent.json"),
         (["invoke", "--url", "http://127.0.0.1:9"], "rft serve"),
         (["invoke", "--url", "http://127.0.0.1:9", "--arn", "x"], "not both"),
+        (["invoke", "--url", "127.0.0.1:9"], "cannot be called"),
+        (["invoke", "--timeout", "0"], "--timeout"),
         (["invoke", "--arn", "arn:aws:lambda:us-west-2:123456789012:function:f"], "runtime ARN"),
         (["serve", "--app", "absent.py"], "absent.py"),
+        (["serve", "--app", "tests.servers:JOB_ARN"], "no ASGI app"),
         (["gateway", "--job", JOB_ARN, "--policy", "nobody"], "solver"),
+        (["gateway", "--policy", "nobody"], "solver"),
         (["gateway", "--host", "0.0.0.0"], "allow_remote"),
         (["gateway", "--job", "not-an-arn"], "job ARN"),
         (["play", "--environment", "nowhere"], "wordle"),
@@ -161,8 +165,79 @@ def test_what_the_person_can_fix_is_one_sentence_and_exit_code_2(args, says):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("verb", "what"), [("serve", "Address already in use"), ("gateway", "Address already in use")]
+)
+def test_a_port_that_is_taken_is_said_in_one_line(verb, what):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = rft(verb, "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert what in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import json\nimport absent_module\n", "line 2, in <module>"),
+        ("def (\n", "SyntaxError"),
+        ("raise RuntimeError('no key')\n", "RuntimeError: no key"),
+    ],
+)
+def test_an_app_that_cannot_be_imported_shows_its_own_lines_only(text, says, tmp_path):
+    (tmp_path / "mine.py").write_text(text)
+    for target in ("mine.py", "mine:app"):
+        done = rft("serve", "--app", target, cwd=tmp_path)
+        assert done.returncode == 2
+        assert says in done.stderr
+        assert "rft_agent_sdk" not in done.stderr.replace(str(tmp_path), "")
+        assert "importlib" not in done.stderr
+
+
+def test_invoking_a_deployed_agent_without_credentials_says_what_to_export():
+    arn = "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/mine-abc"
+    nowhere = {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_CONFIG_FILE": os.devnull,
+    }
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    done = subprocess.run(
+        [*RFT, "invoke", "--arn", arn],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**env, **nowhere},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "export AWS_PROFILE" in done.stderr
+
+
+def test_a_demo_whose_policy_server_is_down_fails_and_says_so(tmp_path):
+    done = rft("demo", "--policy", "openai:http://127.0.0.1:9/v1", "--runs", str(tmp_path))
+    assert done.returncode == 1
+    assert "infrastructure_error" in done.stderr
+    assert "the policy server failed" in done.stderr
+    assert next(tmp_path.glob("demo-*/rollout.json")).exists()
+
+
+def test_a_part_of_the_extra_that_is_missing_is_named_with_the_command_that_installs_it():
+    code = (
+        "import sys; sys.modules['rich'] = None; from rft_agent_sdk.cli import main; main(['play'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 2
+    assert "rich is missing" in done.stderr
+    assert "pip install 'rft-agent-sdk[cli]'" in done.stderr
+
+
 def test_help_names_every_verb_and_the_verbs_explain_themselves():
     listed = rft("--help").stdout
+    assert re.fullmatch(r"rft, version [\d.]+\n", rft("--version").stdout)
     for verb in ("demo", "gateway", "invoke", "play", "serve"):
         assert verb in listed
         assert rft(verb, "--help").returncode == 0
@@ -182,6 +257,49 @@ def test_play_ends_cleanly_when_interrupted_or_given_up():
     ended = rft("play", "--task", task, stdin="slate\n")
     assert ended.returncode == 130
     assert "Traceback" not in ended.stderr
+
+
+COUNT = """
+from rft_agent_sdk import Environment, Episode, Reward, ToolResult, ToolSpec
+
+class Count(Episode):
+    system_prompt, prompt, done = "", "Say 3.", False
+    tools = (ToolSpec("say", "Say.", {"type": "object", "properties": {"n": {"type": "integer"}}}),)
+    acted = True
+
+    def call(self, name, arguments, *, recovered=False):
+        self.done = arguments["n"] == 3
+        return ToolResult(f"got {arguments!r}")
+
+    def reward(self, outcome):
+        return Reward(1.0 if self.done else 0.0)
+
+class Counting(Environment):
+    name, floor = "counting", -1.0
+
+    def start(self, task):
+        return Count()
+"""
+
+
+def test_play_finds_an_environment_in_this_folder_and_survives_slips_of_the_keyboard(tmp_path):
+    (tmp_path / "counting.py").write_text(COUNT)
+    script = "import sys; sys.path = [p for p in sys.path if p]; from rft_agent_sdk.cli import main; main()"
+    done = subprocess.run(  # without the folder on the path, as the installed script has it
+        [sys.executable, "-c", script, "play", "--environment", "counting:Counting", "--task", "x"],
+        input='three\n{"n": 3\n3\n',
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "got {'n': 'three'}" in done.stdout
+    assert "no JSON object" in done.stdout
+    assert "got {'n': 3}" in done.stdout
+    assert done.stdout.endswith("reward +1.000\n")
 
 
 def test_local_sessions_are_told_apart_by_the_id_that_was_given():

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from rft_agent_sdk import __version__
 from rft_agent_sdk.errors import RftError, UsageError
 
 if TYPE_CHECKING:
@@ -18,28 +20,49 @@ if TYPE_CHECKING:
 
 VERBS = ("demo", "gateway", "invoke", "play", "serve")
 
+_PARTS = frozenset(
+    {"click", "jinja2", "orjson", "renderers", "rich", "starlette", "tokenizers", "uvicorn"}
+)
+"""Modules of the `cli` extra. Some of them come with other packages too, so each may be there alone."""
+
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     try:
-        import click
-    except ModuleNotFoundError:
-        print("rft needs its command-line parts: pip install 'rft-agent-sdk[cli]'", file=sys.stderr)
+        raise SystemExit(_run(args))
+    except ModuleNotFoundError as error:
+        part = (error.name or "").partition(".")[0]
+        if part not in _PARTS:
+            raise
+        print(
+            f"rft needs its command-line parts, of which {part} is missing: "
+            "pip install 'rft-agent-sdk[cli]'",
+            file=sys.stderr,
+        )
         raise SystemExit(2) from None
+
+
+def _run(args: list[str] | None) -> int:
+    """Run a verb and return its exit code."""
+    import click
+
+    # As `python -m` does, and an installed script does not: `--environment module:object` is often here.
+    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds text
+        sys.path.append(here)
     try:
         code = _group().main(args, prog_name="rft", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
-        raise SystemExit(130) from None
+        return 130
     except click.ClickException as error:
         error.show()
-        raise SystemExit(2) from None
+        return 2
     except (UsageError, OSError) as error:
         print(f"rft: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        return 2
     except RftError as error:
         print(f"rft: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
-    raise SystemExit(code if isinstance(code, int) else 0)
+        return 1
+    return code if isinstance(code, int) else 0
 
 
 def _group() -> click.Group:
@@ -65,13 +88,14 @@ def _group() -> click.Group:
         for name in ("botocore", "httpcore", "httpx", "openai", "strands", "urllib3", "uvicorn"):
             logging.getLogger(name).setLevel(logging.WARNING)
 
-    return Verbs(
+    group = Verbs(
         name="rft",
         help="Play, serve and train agents with multi-turn reinforcement learning.",
         callback=start,
         params=[click.Option(["-v", "--verbose"], is_flag=True, help="Log debug messages too.")],
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    return click.version_option(__version__)(group)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,5 +35,10 @@ def board(rows: Sequence[tuple[str, str]]) -> Text:
 
 def reward_line(reward: Reward) -> str:
     """Return a reward with its components on one line."""
-    parts = ", ".join(f"{name} {value:+.3f}" for name, value in reward.components.items() if value)
-    return f"reward {reward.total:+.3f}" + (f"  ({parts})" if parts else "")
+    return f"reward {reward.total:+.3f}{components(reward.components)}"
+
+
+def components(named: Mapping[str, float]) -> str:
+    """Return what a reward is made of, in brackets and after two spaces; empty where it says nothing."""
+    parts = ", ".join(f"{name} {value:.4g}" for name, value in named.items() if value)
+    return f"  ({parts})" if parts else ""

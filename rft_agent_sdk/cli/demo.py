@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rft_agent_sdk.cli.boards import tiles
+from rft_agent_sdk.cli.boards import components, tiles
 from rft_agent_sdk.cli.gateway import find_policy
 from rft_agent_sdk.cli.inputs import ENTRYPOINT, read_payload, session_id
 from rft_agent_sdk.cli.invoke import invoke_url
@@ -69,8 +69,11 @@ def command(path: str, policy: str, environment: str, entrypoint: str, runs: str
         _show(console, request, environment, trajectory, body)
     record = _write(Path(runs), payload, trajectory, body)
     console.print(f"record      {record}")
-    if not body["_rft"]["reported"]:
-        raise RftError(f"the reward was not accepted: {body['_rft']}")
+    ours = body["_rft"]
+    if not ours["reported"]:
+        raise RftError(f"the reward was not accepted: {ours}")
+    if "error" in ours:
+        raise RftError(f"the rollout ended by {ours['outcome']}: {ours['error']}")
 
 
 @contextmanager
@@ -142,13 +145,10 @@ def _show(
                 console.print(tiles(episode.board[-1]))
             console.print(f"{_indented(result.text)}\n", style="dim")
     ours = body["_rft"]
-    parts = ", ".join(
-        f"{name} {value:g}" for name, value in ours.get("components", {}).items() if value
-    )
-    console.print(f"reward      {body['reward']:+.3f}  ({parts})", style="bold")
-    console.print(
-        f"outcome     {ours['outcome']}; {trajectory.state} at the gateway: {trajectory.rewards}"
-    )
+    made_of = components(ours.get("components", {}))
+    console.print(f"reward      {body['reward']:+.3f}{made_of}", style="bold")
+    told = ", ".join(f"{reward:+.3f}" for reward in trajectory.rewards) or "none"
+    console.print(f"outcome     {ours['outcome']}; {trajectory.state} at the gateway: {told}")
 
 
 def _indented(text: str) -> str:

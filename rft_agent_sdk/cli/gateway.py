@@ -38,12 +38,14 @@ def command(
     """
     from rft_agent_sdk.gateway import Gateway, GatewayServer
 
-    gateway = Gateway(account=account)
+    gateway, answers = Gateway(account=account), find_policy(policy, environment)
     for arn in jobs:
-        gateway.register_job(arn, policy=find_policy(policy, environment))
+        gateway.register_job(arn, policy=answers)
     server = GatewayServer(gateway, host=host, port=port, allow_remote=allow_remote)
-    click.echo(f"gateway on http://{host}:{port} with {len(jobs)} jobs; Ctrl-C stops it", err=True)
-    server.serve_forever()
+    known = f"knows {', '.join(jobs)}" if jobs else "knows no job: name one with --job"
+    server.serve_forever(
+        on_ready=lambda url: click.echo(f"gateway on {url}, {known}; Ctrl-C stops it", err=True)
+    )
 
 
 def find_policy(name: str, environment: str) -> Any:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import sys
+import traceback
 import uuid
 from pathlib import Path
 from typing import Any
@@ -58,14 +59,17 @@ def load_app(target: str) -> Any:
     """Return the ASGI app of `file.py`, `file.py:object` or `module:object`; the object is `app` if unnamed.
 
     Raises:
-        UsageError: There is no such file, module or object.
+        UsageError: There is no such file, module or object, it cannot be imported, or it is no app.
     """
     place, _, name = target.partition(":")
     name = name or "app"
     module = _module_from_file(Path(place)) if place.endswith(".py") else _module(place)
     if not hasattr(module, name):
         raise UsageError(f"{place!r} has no object {name!r}: name it as {place}:NAME")
-    return getattr(module, name)
+    app = getattr(module, name)
+    if not callable(app):
+        raise UsageError(f"{target!r} is no ASGI app: wanted a BedrockAgentCoreApp, got {app!r}")
+    return app
 
 
 def _module(name: str) -> Any:
@@ -74,8 +78,12 @@ def _module(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name + ".").startswith(error.name + "."):
-            raise
+            raise _unimportable(name, error) from None
         raise UsageError(f"there is no module {name!r} here; a file is named with .py") from None
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - somebody's module
+        raise _unimportable(name, error) from None
 
 
 def _module_from_file(path: Path) -> Any:
@@ -89,5 +97,21 @@ def _module_from_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.parent.resolve()))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - somebody's file
+        raise _unimportable(str(path), error) from None
     return module
+
+
+def _unimportable(place: str, error: Exception) -> UsageError:
+    """Return what went wrong in somebody's module: the frames are theirs, ours and importlib's left out."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and "importlib" not in frame.filename
+    ]
+    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
+    return UsageError(f"{place!r} cannot be imported:\n{''.join(lines).rstrip()}")

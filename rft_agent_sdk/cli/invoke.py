@@ -24,7 +24,14 @@ SESSION_HEADER = "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id"
 @click.option("--arn", help="ARN of a deployed AgentCore runtime, in place of --url.")
 @click.option("--qualifier", default="DEFAULT", show_default=True, help="Runtime endpoint's name.")
 @click.option("--session-id", "session", help="At least 33 characters; fresh if left out.")
-@click.option("--timeout", "timeout_s", default=900.0, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    default=900.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds to wait.",
+)
 def command(
     path: str,
     url: str | None,
@@ -51,7 +58,7 @@ def invoke_url(url: str, payload: JSON, session: str, timeout_s: float) -> Any:
     """POST a payload to a served agent and return its parsed response.
 
     Raises:
-        UsageError: Nothing answers there.
+        UsageError: Nothing answers there, or it is no URL.
         RftError: The call failed, or was answered with an error.
     """
     import requests
@@ -63,6 +70,10 @@ def invoke_url(url: str, payload: JSON, session: str, timeout_s: float) -> Any:
         )
     except requests.ConnectionError:
         raise UsageError(f"no agent answers at {url}: start one with `rft serve`") from None
+    except (
+        ValueError
+    ) as error:  # requests' own: no scheme, an unknown one, a header with a line break
+        raise UsageError(f"{target!r} cannot be called: {error}") from None
     except requests.RequestException as error:
         raise RftError(f"the call to {target} failed: {error}") from None
     if response.status_code != 200:
@@ -74,7 +85,7 @@ def invoke_runtime(arn: str, qualifier: str, payload: JSON, session: str, timeou
     """Invoke a deployed AgentCore runtime and return its parsed response.
 
     Raises:
-        UsageError: `arn` is no runtime's.
+        UsageError: `arn` is no runtime's, or there are no AWS credentials.
         RftError: AWS refused or failed the call.
     """
     import botocore.config
@@ -101,6 +112,11 @@ def invoke_runtime(arn: str, qualifier: str, payload: JSON, session: str, timeou
             payload=json.dumps(payload).encode(),
         )
         return _parsed(answer["response"].read())
+    except botocore.exceptions.NoCredentialsError:
+        raise UsageError(
+            "there are no AWS credentials: export AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY"
+        ) from None
     except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
         raise RftError(f"invoking {arn} failed: {error}") from None
 

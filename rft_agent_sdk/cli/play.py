@@ -25,15 +25,20 @@ def command(environment: str, task: str | None, seed: int | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     loaded = load_environment(environment)
     seed = secrets.randbelow(2**31) if seed is None else seed
-    episode = loaded.start(task or loaded.tasks("validation", 1, seed)[0])
+    episode = loaded.start(loaded.tasks("validation", 1, seed)[0] if task is None else task)
     console.print(episode.prompt)
     while not episode.done:
         line = _ask(episode)
         if not line:
             break
-        name, arguments = _call(line, episode.tools)
+        try:
+            name, arguments = _call(line, episode.tools)
+        except UsageError as error:  # a slip of the keyboard: the game goes on
+            console.print(str(error))
+            continue
         result = episode.call(name, arguments)
-        console.print(board(episode.board))
+        if episode.board:
+            console.print(board(episode.board))
         console.print(result.text, style="dim" if episode.board else "")
     console.print(reward_line(episode.reward(Outcome.COMPLETED)))
 
@@ -61,4 +66,15 @@ def _call(line: str, tools: Any) -> tuple[str, dict[str, Any]]:
     properties = list(tool.parameters.get("properties", {}))
     if len(properties) != 1:
         raise UsageError(f'{tool.name} takes {properties}: write {tool.name} {{"name": value}}')
-    return tool.name, {properties[0]: text.strip()}
+    return tool.name, {properties[0]: _value(text.strip(), tool.parameters["properties"])}
+
+
+def _value(text: str, properties: Any) -> Any:
+    """Read the only argument: text where the tool wants text, else JSON where it is JSON."""
+    (schema,) = properties.values()
+    if not isinstance(schema, dict) or schema.get("type", "string") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text  # the tool says what it wanted

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+
 import click
 
 from rft_agent_sdk.cli.inputs import ENTRYPOINT, load_app
@@ -25,5 +28,11 @@ def command(target: str, host: str, port: int) -> None:
     import uvicorn
 
     app = load_app(target)
-    click.echo(f"serving {target} on http://{host}:{port}; Ctrl-C stops it", err=True)
-    uvicorn.run(app, host=host, port=port, log_level="warning", ws="none")
+    # It writes its log itself, as it does deployed, and would write it twice through ours.
+    logging.getLogger("bedrock_agentcore.app").propagate = False
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family, backlog=2048) as listener:
+        port = listener.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"serving {target} on http://{shown}:{port}; Ctrl-C stops it", err=True)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none")).run([listener])
