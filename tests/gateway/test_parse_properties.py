@@ -53,7 +53,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(
     FAMILY,
     TEXTS,
@@ -70,7 +70,7 @@ def test_reading_never_raises_and_gives_calls_whose_arguments_are_json_objects(
     family.mend(text, prefill=prefill)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(TOKENS)), st.data())
 def test_any_ids_are_read_without_an_error(name, data):
     made = renderer(name)
@@ -94,7 +94,7 @@ def schema_of(arguments: dict) -> dict:
     }
 
 
-@settings(max_examples=250)
+@settings(max_examples=250, deadline=None)
 @given(
     FAMILY,
     WORDS,
