@@ -10,6 +10,7 @@ from rft_agent_sdk.gateway.core import Gateway
 from rft_agent_sdk.gateway.faults import Fault, Faults
 from rft_agent_sdk.gateway.job_runtime import Job, Trajectory
 from rft_agent_sdk.gateway.refusal import Refusal
+from rft_agent_sdk.gateway.remote import RemoteGateway, RemoteSession
 from rft_agent_sdk.gateway.rollout import Call, RolloutState
 from rft_agent_sdk.gateway.samplers import (
     Delta,
@@ -35,6 +36,8 @@ __all__ = [
     "Policy",
     "PolicyRequest",
     "Refusal",
+    "RemoteGateway",
+    "RemoteSession",
     "Reply",
     "RolloutState",
     "ScriptedPolicy",

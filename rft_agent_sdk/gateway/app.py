@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from rft_agent_sdk.gateway import admin
 from rft_agent_sdk.gateway.chat import chat, count_tokens, messages, sample_stream
 from rft_agent_sdk.gateway.core import Gateway
 from rft_agent_sdk.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
@@ -29,6 +30,12 @@ class _Route:
     handle: Callable[[Visit], Awaitable[None]]
     is_probe: bool = False
     """Whether it asks without doing, and so is in nobody's record."""
+    is_admin: bool = False
+    """Whether it is the trainer's: not there in a gateway without an admin key."""
+
+
+def _admin(method: str, operation: str, handle: Callable[[Visit], Awaitable[None]]) -> _Route:
+    return _Route(method, operation, "openai", handle, is_admin=True)
 
 
 async def _models(visit: Visit) -> None:
@@ -55,6 +62,11 @@ _ROUTES = {
     ),
     "/complete-rollout": _Route("POST", "CompleteRollout", "aws", complete_rollout),
     "/update-reward": _Route("POST", "UpdateReward", "aws", update_reward),
+    "/sessions": _admin("POST", "OpenSession", admin.open_session),
+    "/sessions/result": _admin("POST", "AwaitSession", admin.await_session),
+    "/sessions/seal": _admin("POST", "SealSession", admin.seal_session),
+    "/sessions/drop": _admin("POST", "DropSession", admin.drop_session),
+    "/stats": _admin("GET", "Stats", admin.stats),
 }
 
 
@@ -75,10 +87,13 @@ def create_app(gateway: Gateway) -> Application:
 
 async def _serve(gateway: Gateway, exchange: Exchange) -> None:
     route = _ROUTES.get(exchange.path)
+    if route is not None and route.is_admin and not gateway.has_admin:
+        route = None
     if route is None or route.method != exchange.method:
         await _refuse_route(exchange, route)
         return
-    visit = Visit(gateway, exchange, route.operation, route.shape, is_probe=route.is_probe)
+    is_unrecorded = route.is_probe or route.is_admin
+    visit = Visit(gateway, exchange, route.operation, route.shape, is_probe=is_unrecorded)
     try:
         await route.handle(visit)
     except Refusal as refusal:

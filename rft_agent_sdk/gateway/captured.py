@@ -117,13 +117,20 @@ class CapturedSession(SessionRollout):
                 per_turn=per_turn,
                 task=self._session.task,
             )
-            counters = {**found.counters, **self.counts, **self.capture.counts}
-            return replace(found, counters=counters)
+            return replace(found, counters={**found.counters, **self._own_counts()})
+
+    def counters(self) -> dict[str, int]:
+        """Return what happened so far, by name; as in the trajectory."""
+        with self._lock:
+            return {**self._graph.counters(), **self._own_counts()}
 
     def forget(self) -> None:
         """Delete the session's log."""
         if self._log is not None:
             self._log.remove()
+
+    def _own_counts(self) -> dict[str, int]:
+        return {**self.counts, **self.capture.counts}
 
     def _take(self, commit: Callable[[], TurnNode]) -> None:
         """Record a turn, unless the session ended while it was sampled."""

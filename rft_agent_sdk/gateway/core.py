@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import itertools
+import re
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from weakref import WeakSet, WeakValueDictionary
@@ -17,16 +19,19 @@ from rft_agent_sdk.gateway.captured import CapturedSession, SessionTerms, opened
 from rft_agent_sdk.gateway.faults import NO_FAULTS, Faults
 from rft_agent_sdk.gateway.job_runtime import Job
 from rft_agent_sdk.gateway.render import Renderer
-from rft_agent_sdk.gateway.rollout import Call, Terms
+from rft_agent_sdk.gateway.rollout import Call, RolloutState, Terms
 from rft_agent_sdk.gateway.samplers import Policy, ScriptFunction, as_policy
 from rft_agent_sdk.gateway.samplers.token import Sampler
 from rft_agent_sdk.gateway.session_log import SessionLog, read_logs
 from rft_agent_sdk.gateway.sessions import Session, SessionRollout, digest, new_secret
 from rft_agent_sdk.gateway.tokens import TokenReader
-from rft_agent_sdk.types import SamplingParams
+from rft_agent_sdk.types import JSON, SamplingParams
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 KEEP_ALIVE_S = 5.0
+MIN_ADMIN_KEY = 16
+"""Characters of the shortest admin key that is not a mistake."""
+_ADMIN_KEY = re.compile(rf"[!-~]{{{MIN_ADMIN_KEY},}}")
 _STRAY_CALLS = 1000
 
 
@@ -45,6 +50,8 @@ class Gateway:
         renderer: Renderer | None = None,
         sampler: Sampler | None = None,
         log_dir: str | Path | None = None,
+        history_mode: HistoryMode = "linear",
+        admin_key: str | None = None,
     ) -> None:
         """Make a gateway without jobs or sessions, but for those it finds in `log_dir`.
 
@@ -59,12 +66,20 @@ class Gateway:
             sampler: Where their turns are sampled; the gateway closes it.
             log_dir: Folder in which each session that captures tokens keeps a log. Sessions logged there
                 are taken up again.
+            history_mode: Of the sessions that are opened without one.
+            admin_key: What opens the routes of `admin`; `None` for no such routes.
 
         Raises:
-            UsageError: One of `renderer` and `sampler` is missing, or a log is damaged.
+            UsageError: One of `renderer` and `sampler` is missing, a log is damaged, or the admin key
+                is too short, or none that a header can hold.
         """
         if (renderer is None) is not (sampler is None):
             raise UsageError("token capture needs both renderer= and sampler=, got one of them")
+        if admin_key is not None and not _ADMIN_KEY.fullmatch(admin_key):
+            raise UsageError(
+                f"wanted an admin key of at least {MIN_ADMIN_KEY} ASCII characters without spaces, "
+                f"got {len(admin_key)} characters"
+            )
         self.account = account
         self.tokens = TokenReader(secrets or {}, clock)
         self.clock = clock
@@ -80,6 +95,10 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._renderer = renderer
         self._sampler = sampler
+        self._history_mode = history_mode
+        self._admin_key = None if admin_key is None else digest(admin_key)
+        self._gone: Counter[str] = Counter()
+        self._gone_sessions = 0
         self._log_dir = None if log_dir is None else Path(log_dir)
         if self._log_dir is not None:
             self._restore(self._log_dir)
@@ -145,7 +164,7 @@ class Gateway:
         max_context_tokens: int | None = None,
         budget: int | None = None,
         max_turns: int | None = None,
-        history_mode: HistoryMode = "linear",
+        history_mode: HistoryMode | None = None,
         faults: Faults = NO_FAULTS,
         report_faults: Faults = NO_FAULTS,
     ) -> Session:
@@ -162,7 +181,7 @@ class Gateway:
             max_context_tokens: Most tokens of a prompt and its reply together.
             budget: Most sampled tokens of all turns together.
             max_turns: Most turns.
-            history_mode: `linear` extends prompts, `tree` renders each anew.
+            history_mode: `linear` extends prompts, `tree` renders each anew; `None` for the gateway's.
             faults: What goes wrong with sampling.
             report_faults: What goes wrong with the reports.
 
@@ -177,7 +196,10 @@ class Gateway:
                 "a session needs policy=, or a gateway made with renderer= and sampler= to capture tokens"
             )
         session = SessionTerms(
-            sampling, Limits(max_context_tokens, budget, max_turns), history_mode, task
+            sampling,
+            Limits(max_context_tokens, budget, max_turns),
+            history_mode or self._history_mode,
+            task,
         )
         secret, name = new_secret(), f"session-{new_secret()[:16]}"
         log = None
@@ -214,6 +236,26 @@ class Gateway:
         """Return a registered job; `None` for an unknown one."""
         return self._jobs.get(job_arn)
 
+    @property
+    def has_admin(self) -> bool:
+        """Whether there is an admin key, and so the routes it opens."""
+        return self._admin_key is not None
+
+    def is_admin(self, key: str) -> bool:
+        """Whether this is the admin key; takes as long to say for every key."""
+        return self._admin_key is not None and hmac.compare_digest(digest(key), self._admin_key)
+
+    def stats(self) -> JSON:
+        """Return how many sessions there are, and what happened in all of them, dropped ones too."""
+        with self._lock:
+            rollouts = list(self._sessions.values())
+            counters, dropped = Counter(self._gone), self._gone_sessions
+        for rollout in rollouts:
+            counters.update(rollout.counters())
+        opened = sum(rollout.state is RolloutState.PENDING for rollout in rollouts)
+        sessions = {"open": opened, "sealed": len(rollouts) - opened, "dropped": dropped}
+        return {"sessions": sessions, "counters": dict(counters)}
+
     async def aclose(self) -> None:
         """Give back what the policies hold: connections of this event loop, threads."""
         with self._lock:
@@ -244,7 +286,10 @@ class Gateway:
 
     def _forget(self, secret: str) -> None:
         with self._lock:
-            self._sessions.pop(digest(secret), None)
+            rollout = self._sessions.pop(digest(secret), None)
+            if rollout is not None:
+                self._gone.update(rollout.counters())
+                self._gone_sessions += 1
 
     def _policy(self, source: Policy | ScriptFunction | str) -> Policy:
         """Return the policy for `source`: the same one for the same function or server.

@@ -95,8 +95,13 @@ class SessionRollout(GatewayRollout):
                 turns=len(self.turns),
                 reward=reward,
                 per_turn=per_turn,
-                counters=dict(self.counts),
+                counters=self.counters(),
             )
+
+    def counters(self) -> dict[str, int]:
+        """Return what happened so far, by name."""
+        with self._lock:
+            return dict(self.counts)
 
     def forget(self) -> None:
         """Delete what is kept of the session outside of memory."""
@@ -113,6 +118,24 @@ class SessionRollout(GatewayRollout):
         super()._move(state)
         if state in (RolloutState.FAILED, RolloutState.REWARD_RECEIVED):
             self.done.set_result(SessionResult(state, self._outcome, self._rewards, self.turns))
+
+
+def session_config(
+    secret: str,
+    base_url: str,
+    *,
+    model_id: str = "default",
+    deadline_s: float | None = None,
+    report: bool = True,
+) -> JSON:
+    """Return the `_config` object of a rollout request; see `Session.config`."""
+    config: JSON = {
+        "base_url": f"{base_url.rstrip('/').removesuffix('/v1')}/v1",
+        "api_key": secret,
+        "model_id": model_id,
+        "report": report,
+    }
+    return config if deadline_s is None else config | {"deadline_s": deadline_s}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +173,9 @@ class Session:
             deadline_s: Seconds the rollout may take.
             report: Whether the agent is to report its end here as well.
         """
-        config: JSON = {
-            "base_url": f"{base_url.rstrip('/')}/v1",
-            "api_key": self.secret,
-            "model_id": model_id,
-            "report": report,
-        }
-        return config if deadline_s is None else config | {"deadline_s": deadline_s}
+        return session_config(
+            self.secret, base_url, model_id=model_id, deadline_s=deadline_s, report=report
+        )
 
     def result(self, timeout_s: float | None = None) -> SessionResult:
         """Wait for the end, from any thread but the server's.
