@@ -84,7 +84,7 @@ class Endpoint:
 def resolve_endpoint(
     request: RolloutRequest,
     *,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     allow_hosts: Iterable[str] = (),
     sessions: Callable[[str], BearerTokenSession] = bearer_session,
 ) -> Endpoint:
@@ -93,13 +93,14 @@ def resolve_endpoint(
     Args:
         request: A gateway rollout goes to its `_config`. A managed one goes to the payload's
             endpoint, else `RFT_RUNTIME_ENDPOINT`, else the Job Runtime of its region.
-        environ: Environment variables.
+        environ: Environment variables; `None` reads the process's own.
         allow_hosts: Hosts allowed beside those of `RFT_ALLOW_ENDPOINT_HOSTS`, spelled alike.
         sessions: Gives the bearer-token session of a region.
 
     Raises:
         EndpointError: The URL is malformed or its host not allowed, or no one region is named.
     """
+    environ = os.environ if environ is None else environ
     allowed = [*environ.get(ALLOW_HOSTS, "").split(","), *allow_hosts]
     if request.gateway is not None:
         return _gateway(request.gateway, allowed)

@@ -40,7 +40,7 @@ def resolve_region(
     endpoint: str | None = None,
     region: str | None = None,
     job_arn: str | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
 ) -> str:
     """Return the region to sign for: what the rollout says, else what the environment says.
 
@@ -66,7 +66,7 @@ def resolve_region(
     if named:
         return named[0][1]
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
-        if text := environ.get(name, "").strip():
+        if text := (os.environ if environ is None else environ).get(name, "").strip():
             return check_region(text, name)
     raise EndpointError(
         "no AWS region: neither the endpoint's host, metadata.region nor the job ARN names one; "

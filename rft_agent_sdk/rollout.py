@@ -46,9 +46,11 @@ class Rollout:
         budget_s: float | None = None,
         session_id: str | None = None,
         allow_hosts: Iterable[str] = (),
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        # Not as the default: `help` would print every variable, secrets too.
+        environ = os.environ if environ is None else environ
         self.request = request
         self.session_id = session_id
         """The AgentCore session id, where there is one."""

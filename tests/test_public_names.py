@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,18 @@ def test_a_name_that_is_none_is_an_attribute_error():
 def test_every_public_name_says_what_it_is():
     for name in rft_agent_sdk.__all__:
         assert getattr(rft_agent_sdk, name).__doc__, name
+
+
+def test_the_help_of_no_module_shows_an_environment_variable():
+    code = """
+import pkgutil, pydoc, importlib, rft_agent_sdk
+for found in pkgutil.iter_modules(rft_agent_sdk.__path__, "rft_agent_sdk."):
+    if not found.ispkg:
+        print(pydoc.plaintext.document(importlib.import_module(found.name)))
+"""
+    env = {**os.environ, "RFT_TEST_SECRET": "only-in-the-environment"}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+    ).stdout
+    assert "class Rollout" in shown
+    assert "only-in-the-environment" not in shown
