@@ -35,7 +35,8 @@ def build(folder: Path) -> Path:
         [uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", staging]
         + project["dependencies"],
         check=True,
-        env={**os.environ, "UV_PYTHON_DOWNLOADS": "never"},
+        # This machine's own certificate authorities, as pip takes them.
+        env={**os.environ, "UV_PYTHON_DOWNLOADS": "never", "UV_SYSTEM_CERTS": "true"},
     )
     shutil.copytree(APP, staging, dirs_exist_ok=True, ignore=LEFT_OUT)
     archive = folder / "bundle.zip"
