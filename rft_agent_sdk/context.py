@@ -61,5 +61,6 @@ def rollout_context(rollout: Rollout) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):  # a coroutine closed from another context: nothing to reset there
+        # A coroutine closed from another context: nothing to reset there.
+        with suppress(ValueError):
             _current.reset(token)
