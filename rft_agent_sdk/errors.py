@@ -12,7 +12,7 @@
     ├── NoRolloutError                a policy call was made outside any rollout
     ├── RolloutOver                   the rollout's deadline passed, or it was closed
     │   └── RolloutCancelled          the process or the caller asked it to stop
-    ├── RolloutExit                   user code raised SystemExit where it would kill a server
+    ├── RolloutExit                   user code raised what is no Exception, such as SystemExit
     └── JobRuntimeError               the Job Runtime (or gateway) refused or failed a report
         ├── ValidationError           400
         ├── AccessDeniedError         401, 403
@@ -91,7 +91,10 @@ class RolloutCancelled(RolloutOver):
 
 
 class RolloutExit(RftError, RuntimeError):
-    """User code raised `SystemExit` on a server thread; raised in its place, so the server lives."""
+    """User code raised what is no `Exception`, such as `SystemExit` on a server thread.
+
+    Raised in its place, so that neither the server nor the rollout's report is lost to it.
+    """
 
 
 class JobRuntimeError(RftError):

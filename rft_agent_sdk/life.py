@@ -17,8 +17,11 @@ from rft_agent_sdk.context import Deadline, rollout_context
 from rft_agent_sdk.errors import (
     EnvironmentFault,
     RewardError,
+    RftError,
     RolloutCancelled,
+    RolloutExit,
     RolloutOver,
+    UnreachableError,
 )
 from rft_agent_sdk.faults import classify
 from rft_agent_sdk.response import redacted, response, shown
@@ -39,7 +42,10 @@ HURRY_S = 10.0
 CANCEL_GRACE_S = 2.0
 """Seconds an asynchronous function has to end after it was cancelled."""
 SCORE_S = 5.0
-"""Seconds an episode may take to score a play that was cut short."""
+"""Seconds an episode may take to score a play that was cut short, and a returned value to become a
+number."""
+LATE_S = 1.0
+"""Seconds after which a request that outlives its own timeout, byte by byte, is no longer waited for."""
 
 
 @dataclass
@@ -97,6 +103,7 @@ class Life:
         Raises:
             RolloutOver: The deadline passed.
             RolloutCancelled: The rollout was asked to stop.
+            RolloutExit: `work` raised what no `except Exception` catches, other than an exit.
         """
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
@@ -119,10 +126,17 @@ class Life:
             await _abandon(task)
             self._rollout.check_open()  # only the deadline or a cancellation leads here
             raise RolloutOver("the rollout's time is up")  # its timer fired a moment early
-        value, error = task.result()
-        if error is not None:
+        try:
+            value, error = task.result()
+        except asyncio.CancelledError as own:  # nobody cancelled the rollout: the function did
+            value, error = None, own
+        if error is None:
+            return value
+        if isinstance(error, Exception | SystemExit | KeyboardInterrupt):
             raise error
-        return value
+        # A cancelled task of its own, a panic of compiled code: an error like any other, which must
+        # not pass for the end of this task.
+        raise RolloutExit(f"the rollout's function raised {shown(error)}") from error
 
     async def end(
         self,
@@ -170,8 +184,12 @@ class Life:
         """Choose the reward: what the function returned, else the episode's score, else the floor."""
         if error is None:
             try:
-                reward = as_reward(_reward_in(value))
-            except Exception as refused:  # noqa: BLE001 - no reward, or the value's own code raised
+                reward = _within(
+                    SCORE_S,
+                    lambda: as_reward(_reward_in(value)),
+                    late=RewardError(f"the returned value was no number within {SCORE_S:g} s"),
+                )
+            except BaseException as refused:  # noqa: BLE001 - no reward, or the value's own code raised
                 error, outcome = refused, Outcome.AGENT_ERROR
             else:
                 return self._checked(Ending(outcome, reward, value))
@@ -181,7 +199,13 @@ class Life:
         reward = Reward(self._floor)
         if (episode := self._rollout.episode) is not None:
             try:
-                reward = as_reward(_within(SCORE_S, functools.partial(episode.reward, outcome)))
+                reward = _within(
+                    SCORE_S,
+                    lambda: as_reward(episode.reward(outcome)),
+                    late=EnvironmentFault(
+                        f"the episode's reward() did not return within {SCORE_S:g} s"
+                    ),
+                )
             except BaseException as fault:  # noqa: BLE001 - the environment's fault, recorded as such
                 error, outcome = fault, Outcome.ENVIRONMENT_ERROR
         return Ending(outcome, reward, value, error)
@@ -214,7 +238,13 @@ class Life:
                 trajectory_id=request.rollout_id or self._rollout.invocation_id,
                 invocation_id=self._rollout.invocation_id,
             )
-            report = client.report(ending.reward.values, ending.outcome, deadline)
+            report = _within(
+                deadline.remaining() + LATE_S,
+                lambda: client.report(ending.reward.values, ending.outcome, deadline),
+                late=UnreachableError(
+                    "the reports got no answer in time", operation="UpdateReward"
+                ),
+            )
             ending.reported, refused = report.reported, report.error
         except Exception as error:  # noqa: BLE001 - no endpoint, no report; the response says so
             refused = shown(error)
@@ -231,7 +261,11 @@ class Life:
             rollout,
         )
         try:
-            error = sample_once(rollout, body, timeout_s=within_s)
+            error = _within(
+                within_s + LATE_S,
+                lambda: sample_once(rollout, body, timeout_s=within_s),
+                late=UnreachableError("no whole answer in time", operation="Sample"),
+            )
         except Exception as fault:  # noqa: BLE001 - a rescue may fail; the report must still be tried
             error = shown(fault)
         ending.rescued = error is None
@@ -285,11 +319,11 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
     return result
 
 
-def _within(seconds: float, work: Callable[[], Any]) -> Any:
+def _within(seconds: float, work: Callable[[], Any], *, late: RftError) -> Any:
     """Run another's code on a thread of its own for so long: it may hang, or wait for one that does.
 
     Raises:
-        EnvironmentFault: It had not returned by then.
+        RftError: `late`; it had not returned by then.
     """
     done: list[tuple[Any, BaseException | None]] = []
 
@@ -304,7 +338,7 @@ def _within(seconds: float, work: Callable[[], Any]) -> Any:
     thread.start()
     thread.join(seconds)
     if not done:
-        raise EnvironmentFault(f"the episode's reward() did not return within {seconds:g} s")
+        raise late
     value, error = done[0]
     if error is not None:
         raise error

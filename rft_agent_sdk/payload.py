@@ -165,9 +165,10 @@ def _job(body: JSON) -> JobAddress | None:
             f"metadata.{missing} is missing, so the rollout's reward could reach nobody: {_WANTED}"
         )
     for header in (job_arn, rollout_id):
-        if not header.isascii():
+        if not header.isascii() or header != header.strip():
             raise PayloadError(
-                f"metadata ids travel in HTTP headers and must be ASCII, got {header!r}"
+                "metadata ids travel in HTTP headers and must be ASCII without white space around "
+                f"them, got {header!r}"
             )
     try:
         region = _text(metadata, "metadata", ("region",))

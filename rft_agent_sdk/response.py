@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(r"sagemaker-api-key-[\w+/=%-]*")
 _DEPTH = 100
 """Levels of nesting kept; what is deeper, or contains itself, becomes text."""
+_SHOWN = 4000
+"""Characters of an error's text that are kept."""
 
 
 def response(rollout: Rollout, ending: Ending) -> JSON:
@@ -53,17 +55,19 @@ def response(rollout: Rollout, ending: Ending) -> JSON:
 
 
 def redacted(text: str, rollout: Rollout) -> str:
-    """Return text that others wrote, such as an error's, without this rollout's secrets."""
+    """Return text that others wrote, such as an error's, without this rollout's secrets, cut for a log."""
     text = _TOKEN.sub("<token>", text)
     gateway = rollout.request.gateway
-    return text.replace(gateway.api_key, "<key>") if gateway and len(gateway.api_key) > 7 else text
+    if gateway and len(gateway.api_key) > 7:
+        text = text.replace(gateway.api_key, "<key>")
+    return text[:_SHOWN]  # not before: half of a secret would go unnoticed
 
 
 def shown(error: BaseException) -> str:
     """Return an error's type and text, also where its own text cannot be had."""
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - the error's own code
+    except BaseException:  # noqa: BLE001 - the error's own code
         return type(error).__name__
 
 
@@ -78,7 +82,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return float(value) if math.isfinite(value) else None
     try:
         return _plain(value, depth)
-    except Exception:  # noqa: BLE001 - the value's own code
+    except BaseException:  # noqa: BLE001 - the value's own code
         return f"<{type(value).__name__}>"
 
 

@@ -186,6 +186,8 @@ def test_a_refused_secret_is_in_no_message(secret):
         {"prompt": "p", "metadata": {"jobArn": 5, "rolloutId": "r"}},
         {"prompt": "p", "metadata": {"jobArn": ARN, "rolloutId": 7}},
         {"prompt": "p", "metadata": {"jobArn": ARN, "rolloutId": "r\r\nX-Evil: 1"}},
+        {"prompt": "p", "metadata": {"jobArn": ARN, "rolloutId": " r1"}},
+        {"prompt": "p", "metadata": {"jobArn": ARN + " ", "rolloutId": "r1"}},
         {"prompt": "p", "metadata": {"jobArn": ARN, "rolloutId": "r\x7f"}},
         {"prompt": "p", "metadata": {"jobArn": ARN, "rolloutId": "ü"}},
         {"prompt": "p", "metadata": {"jobArn": ARN, "rolloutId": "r" * 257}},

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from bedrock_agentcore import BedrockAgentCoreApp
 
 from rft_agent_sdk import (
     Episode,
@@ -32,8 +31,7 @@ from rft_agent_sdk.errors import NoRolloutError, RolloutCancelled, RolloutOver
 from rft_agent_sdk.payload import parse_request
 from rft_agent_sdk.response import plain
 from rft_agent_sdk.testing import FakeClock
-from tests.servers import Answer, ScriptedServer, completion, managed_payload, serving
-from tests.test_handler import post
+from tests.servers import Answer, ScriptedServer, completion, managed_payload
 
 FLOOR = -1.5
 HELLO: Any = [{"role": "user", "content": "hello"}]
@@ -405,20 +403,52 @@ async def test_a_cancelled_rollout_ends_its_function_as_well(server):
     assert ended == ["cleaned up"]
 
 
+class Panic(BaseException):
+    """What compiled code raises on a bug of its own: no `Exception`."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Panic("boom"),
+        BaseExceptionGroup("boom", [Panic()]),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_function_that_raises_a_cancellation_of_its_own_does_not_hang_the_server(
-    server, is_async
+def test_a_function_that_raises_no_exception_but_no_exit_either_ends_with_the_floor(
+    server, is_async, error
 ):
-    def gives_up(payload):
-        raise asyncio.CancelledError
+    def raises(payload):
+        raise error
 
-    async def gives_up_async(payload):
-        raise asyncio.CancelledError
+    async def raises_async(payload):
+        raise error
 
-    app = BedrockAgentCoreApp()
-    app.entrypoint(rft_handler(gives_up_async if is_async else gives_up))
-    with serving(app) as url:
-        assert post(url, managed_payload(server.url)).status_code == 500
+    body = run(raises_async if is_async else raises, server)
+    assert body["_rft"]["outcome"] == "agent_error"
+    assert type(error).__name__ in body["_rft"]["error"]
+    reported_once(server, FLOOR)
+
+
+def test_a_function_that_awaits_a_task_it_cancelled_ends_with_the_floor(server):
+    async def function(payload):
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    assert run(function, server)["_rft"]["outcome"] == "agent_error"
+    reported_once(server, FLOOR)
+
+
+def test_a_function_that_cancels_itself_ends_with_the_floor(server):
+    async def function(payload):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(60)
+
+    assert run(function, server)["_rft"]["outcome"] == "agent_error"
     reported_once(server, FLOOR)
 
 
@@ -488,6 +518,16 @@ class UnprintableError(Exception):
         raise RuntimeError("no text")
 
 
+class Exits:
+    """Its own code ends a thread, or an event loop that other rollouts share, if nobody stops it."""
+
+    def __repr__(self):
+        raise SystemExit(1)
+
+    def __float__(self):
+        raise SystemExit(1)
+
+
 CYCLE: dict[str, Any] = {"reward": 1.0}
 CYCLE["self"] = CYCLE
 
@@ -499,6 +539,8 @@ CYCLE["self"] = CYCLE
         ({Unprintable(): 1}, FLOOR),
         ({"reward": Unprintable()}, FLOOR),
         ({"reward": 1.0, "x": Unprintable()}, 1.0),
+        (Exits(), FLOOR),
+        ({"reward": 1.0, "x": Exits()}, 1.0),
         ({"reward": 1.0, "x": int, "y": bytes(3)}, 1.0),
         ({"reward": 1.0, "x": 10**5000}, 1.0),
         ({"reward": 1.0, "x": "\ud800", "\udfff": 1}, 1.0),
@@ -511,7 +553,14 @@ def test_no_returned_value_costs_the_report_or_the_response(server, value, rewar
 
 
 @pytest.mark.parametrize(
-    "error", [UnprintableError(), RuntimeError("\ud800"), StopIteration(1), KeyError(Unprintable())]
+    "error",
+    [
+        UnprintableError(),
+        RuntimeError("\ud800"),
+        StopIteration(1),
+        KeyError(Unprintable()),
+        KeyError(Exits()),
+    ],
 )
 def test_no_raised_error_costs_the_report_or_the_response(server, error):
     def function(payload):
@@ -520,6 +569,45 @@ def test_no_raised_error_costs_the_report_or_the_response(server, error):
     body = run(function, server)
     assert body["_rft"]["outcome"] == "agent_error"
     reported_once(server, FLOOR)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/complete-rollout"])
+def test_a_server_that_answers_a_byte_at_a_time_does_not_hold_a_rollout_up(
+    monkeypatch, credentials, path
+):
+    def trickles(seen, count):
+        return Answer(body=b"\n" * 200, trickle_s=0.05) if seen.path == path else well(seen, count)
+
+    monkeypatch.setattr(life, "LATE_S", 0.1)
+    monkeypatch.setattr(life, "RESCUE_S", 0.2)
+    if path == "/complete-rollout":
+        monkeypatch.setattr(life, "REPORT_S", 0.4)
+    began = time.monotonic()
+    with ScriptedServer(trickles) as server:
+        monkeypatch.setenv("RFT_ALLOW_ENDPOINT_HOSTS", server.host)
+        body = run(boom, server)
+        assert time.monotonic() - began < 5
+        assert "in time" in " ".join(body["_rft"]["notes"])
+        assert body["_rft"]["reported"] is (path != "/complete-rollout")
+
+
+def test_a_value_that_hangs_when_made_a_number_ends_with_the_floor(server, monkeypatch):
+    class Hangs:
+        def __float__(self):
+            time.sleep(60)
+            return 1.0
+
+    monkeypatch.setattr(life, "SCORE_S", 0.2)
+    assert "no number within 0.2 s" in run(lambda payload: Hangs(), server)["_rft"]["error"]
+    reported_once(server, FLOOR)
+
+
+def test_an_errors_text_is_cut_for_the_log_and_the_response(server, caplog):
+    def function(payload):
+        raise RuntimeError("x" * 1_000_000)
+
+    assert 1000 < len(run(function, server)["_rft"]["error"]) < 10_000
+    assert len(caplog.text) < 20_000
 
 
 def test_a_value_is_plain_json_with_text_where_there_is_no_other_way():
