@@ -138,7 +138,9 @@ class CapturedSession(SessionRollout):
             if self._state is not RolloutState.PENDING:
                 self.counts["late"] += 1
             self.check_open()
-            self._write("turn", self._graph.to_log(commit()))
+            turn = commit()
+            if self._log is not None:
+                self._write("turn", self._graph.to_log(turn))
 
     def _ended_by(self) -> Outcome:
         """Return why it ended. A limit of the session is a truncation, whatever the agent made of it."""
