@@ -1,4 +1,4 @@
-"""When two messages are the same message, told by short keys.
+"""When two messages are the same message, told by keys.
 
 A client rarely echoes byte for byte what it was served: it re-spaces and re-orders arguments, spells
 numbers its own way, gives calls ids of its own, and drops reasoning. Keys leave out exactly that.
@@ -8,33 +8,36 @@ Text is compared exactly: a client that strips or rewrites it has changed what t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
 
 from rft_agent_sdk.types import Message, ToolSpec
 
 _KEY_BYTES = 16
+_SHORT = 256
+"""Characters of arguments up to which their one spelling is remembered."""
 _NO_ARGUMENTS = ("", "null", "{}")
 """What models write, and what clients make of it, for a call without arguments."""
 
 
-def reply_key(message: Message) -> bytes:
-    """Return what an echo of a sampled reply has in common with it: text, names, arguments."""
-    return _digest([message.text, _calls(message)])
+def reply_key(message: Message) -> Hashable:
+    """Return what an echo of a sampled reply has in common with it: text, names, arguments.
+
+    The key holds the message's own text, which whoever keeps the message holds anyway.
+    """
+    return message.text, _calls(message)
 
 
-def context_key(message: Message) -> bytes:
+def context_key(message: Message) -> Hashable:
     """Return what identifies a message nobody here sampled; of calls, all but their ids."""
-    return _digest(
-        [
-            message.role,
-            message.text,
-            message.reasoning or "",
-            _calls(message),
-            message.tool_call_id,
-            message.is_error,
-        ]
+    return (
+        message.role,
+        message.text,
+        message.reasoning or "",
+        _calls(message),
+        message.tool_call_id,
+        message.is_error,
     )
 
 
@@ -46,7 +49,8 @@ def tools_key(tools: Sequence[ToolSpec]) -> str:
     if not tools:
         return ""
     entries = [[tool.name, tool.description, tool.parameters] for tool in tools]
-    return _digest(entries).hex()
+    # ASCII, so that a lone surrogate in a text is no error
+    return blake2b(_dumps(entries).encode("ascii"), digest_size=_KEY_BYTES).hexdigest()
 
 
 def canonical_arguments(arguments: str) -> str:
@@ -54,6 +58,10 @@ def canonical_arguments(arguments: str) -> str:
 
     An integral float becomes an integer, as every JavaScript client writes it.
     """
+    return _short_spelling(arguments) if len(arguments) <= _SHORT else _spelling(arguments)
+
+
+def _spelling(arguments: str) -> str:
     if arguments.strip() in _NO_ARGUMENTS:
         return "{}"
     try:
@@ -63,13 +71,11 @@ def canonical_arguments(arguments: str) -> str:
         return f"!{arguments}"
 
 
-def _calls(message: Message) -> list[list[str]]:
-    return [[call.name, canonical_arguments(call.arguments)] for call in message.tool_calls]
+_short_spelling = lru_cache(4096)(_spelling)
 
 
-def _digest(value: Any) -> bytes:
-    # ASCII, so that a lone surrogate in a text is no error
-    return blake2b(_dumps(value).encode("ascii"), digest_size=_KEY_BYTES).digest()
+def _calls(message: Message) -> tuple[tuple[str, str], ...]:
+    return tuple((call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
 
 
 def _number(text: str) -> float | int:

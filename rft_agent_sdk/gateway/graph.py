@@ -15,7 +15,7 @@ import enum
 import logging
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,7 +110,7 @@ class MessageGraph:
         self._root = Place()
         self._reader = HistoryReader(self._root)
         self._joined: dict[TurnNode, list[int]] = {}
-        self._depths: dict[bytes, set[int]] = {}
+        self._depths: dict[Hashable, set[int]] = {}
         self._order = 0
         self._tools: tuple[tuple[ToolSpec, ...], str] = ((), "")
 

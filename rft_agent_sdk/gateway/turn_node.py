@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,9 +30,9 @@ class Place:
 
     message: Message | None = None
     """The message it stands after, as recorded; `None` at the start, and after a sampled reply."""
-    children: dict[bytes, Place] = field(default_factory=dict)
+    children: dict[Hashable, Place] = field(default_factory=dict)
     """The places after messages that nobody here sampled, by their `context_key`."""
-    answers: dict[bytes, list[TurnNode]] = field(default_factory=dict)
+    answers: dict[Hashable, list[TurnNode]] = field(default_factory=dict)
     """The turns sampled here, by their `reply_key`, in the order of their commits."""
 
     def turns(self) -> list[TurnNode]:
