@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_RETRIES = 8
-"""Retries of one call on 408, 409, 429, 5xx and connection errors: about 40 s of back-off in all."""
+MAX_RETRIES = 30
+"""Retries of one call on 408, 409, 429, 5xx and connection errors: minutes of back-off, so that in practice
+the deadline ends them. A throttled rollout that gave up early would be scored as if it had played badly."""
 CONNECT_TIMEOUT_S = 10.0
 
 _refused_fields: set[tuple[str, str, str]] = set()
