@@ -6,7 +6,8 @@
     │   ├── EndpointError             no endpoint, or one a bearer token may not be sent to
     │   ├── RewardError               a value that is not a reward, or tiers that could overlap
     │   ├── TaskError                 the environment cannot read the task string
-    │   └── UnknownEnvironmentError   no environment of that name
+    │   ├── UnknownEnvironmentError   no environment of that name
+    │   └── ChatTemplateError         a chat template that cannot be parsed
     ├── EnvironmentFault              the environment's own code raised
     ├── CredentialsError              no AWS credentials, after bounded retries
     ├── NoRolloutError                a policy call was made outside any rollout
@@ -68,6 +69,10 @@ class TaskError(UsageError):
 
 class UnknownEnvironmentError(UsageError):
     """No environment of the given name; the message lists those that exist."""
+
+
+class ChatTemplateError(UsageError):
+    """A chat template that does not compile, or whose turns nobody here can parse."""
 
 
 class EnvironmentFault(RftError):

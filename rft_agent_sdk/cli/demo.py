@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rft_agent_sdk.cli.boards import components, tiles
-from rft_agent_sdk.cli.gateway import find_policy
 from rft_agent_sdk.cli.inputs import ENTRYPOINT, read_payload, session_id
 from rft_agent_sdk.cli.invoke import invoke_url
+from rft_agent_sdk.cli.policies import find_policy
 from rft_agent_sdk.environment import load_environment
 from rft_agent_sdk.errors import RftError, UsageError
 from rft_agent_sdk.payload import RolloutRequest, parse_request

@@ -18,6 +18,8 @@ from rft_agent_sdk.types import FinishReason, Message, ToolCall, ToolSpec
 Mode = Literal["bridge", "heal", "branch"]
 """How the prompt of a next turn is made: a library's bridge, verified healing, or a new branch."""
 
+_IDENTITY = "parse after render"
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -41,6 +43,13 @@ class Report:
     def passed(self) -> bool:
         """Whether every check passed."""
         return all(check.passed for check in self.checks)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can be sampled by: prompts can be extended, or branches at least read as written."""
+        return self.mode != "branch" or any(
+            check.passed for check in self.checks if check.name == _IDENTITY
+        )
 
 
 TOOL = ToolSpec(
@@ -197,7 +206,7 @@ def _literal_content(renderer: Renderer) -> Check:
 
 def _identity(renderer: Renderer) -> Check:
     """Check that a written turn reads as what it says."""
-    name = "parse after render"
+    name = _IDENTITY
     turns = [
         Message("assistant", "A bird."),
         Message("assistant", "A bird.", _THOUGHT),

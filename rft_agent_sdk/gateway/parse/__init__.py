@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.errors import ChatTemplateError
 from rft_agent_sdk.gateway.parse.base import Family, ParseStatus, Reading, Tools
 from rft_agent_sdk.gateway.parse.gemma import GemmaCalls
 from rft_agent_sdk.gateway.parse.harmony import HarmonyFamily
@@ -92,14 +92,14 @@ def family_of(template: str) -> Family:
     """Return the family whose turns a chat template renders.
 
     Raises:
-        UsageError: None that can be parsed here.
+        ChatTemplateError: None that can be parsed here.
     """
     for name, sign in _SIGNS:
         if re.search(sign, template):
             if name:
                 return FAMILIES[name]
             break
-    raise UsageError(
+    raise ChatTemplateError(
         "wanted a chat template whose tool calls can be parsed, got one that shows none of the known "
         f"formats; if its models write one of them all the same, name it: {', '.join(FAMILIES)}"
     )

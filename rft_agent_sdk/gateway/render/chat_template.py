@@ -13,7 +13,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.errors import ChatTemplateError, UsageError
 
 
 class _Generation(Extension):
@@ -44,7 +44,7 @@ class ChatTemplate:
             now: The clock behind `strftime_now`; local time when `None`.
 
         Raises:
-            UsageError: It is no template.
+            ChatTemplateError: It is no template.
         """
         self.source = source
         self.hash = hashlib.sha256(source.encode()).hexdigest()
@@ -58,7 +58,7 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
         except TemplateError as error:
-            raise UsageError(
+            raise ChatTemplateError(
                 f"wanted a chat template, got one that does not compile: {error}"
             ) from error
         self._arguments = dict(arguments)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.errors import ChatTemplateError, UsageError
 from rft_agent_sdk.gateway.parse import FAMILIES, Family, family_of
 from rft_agent_sdk.gateway.render.base import Renderer
 from rft_agent_sdk.gateway.render.chat_template import ChatTemplate
@@ -56,7 +56,8 @@ def load_renderer(
         now: The clock for templates that write the date; local time when `None`.
 
     Raises:
-        UsageError: Files are missing, or nobody can parse what such a template's models write.
+        UsageError: Files are missing or damaged.
+        ChatTemplateError: Nobody can parse what such a template's models write.
     """
     if family is not None and family not in FAMILIES:
         raise UsageError(f"wanted a family among {', '.join(FAMILIES)}, got {family!r}")
@@ -90,7 +91,7 @@ def load_renderer(
                 raise
             logger.warning("model=<%s> | healing its template instead: %s", model, error)
     if healing is None:
-        raise UsageError(
+        raise ChatTemplateError(
             f"wanted a chat template that can be parsed for {str(model)!r}, got "
             f"{'one that nobody can parse' if sources.template else 'none'}; pass template= or family="
         )
@@ -150,9 +151,10 @@ def _sources(model: str | Path | None, tokenizer: Any, template: str | Path | No
             raise UsageError(
                 f"wanted a tokenizer.json for {str(model)!r}, got none; pass tokenizer="
             )
-        tokenizer = Tokenizer.from_str(files["tokenizer.json"])
+        tokenizer = _read_tokenizer(str(model), lambda: Tokenizer.from_str(files["tokenizer.json"]))
     elif isinstance(tokenizer, str | Path):
-        tokenizer = Tokenizer.from_file(str(tokenizer))
+        path = str(tokenizer)
+        tokenizer = _read_tokenizer(path, lambda: Tokenizer.from_file(path))
     elif hasattr(tokenizer, "backend_tokenizer"):  # transformers
         named |= {
             name: token
@@ -163,6 +165,13 @@ def _sources(model: str | Path | None, tokenizer: Any, template: str | Path | No
         tokenizer = tokenizer.backend_tokenizer
     text = _template_text(template) if template else files.get("chat_template.jinja")
     return _Sources(tokenizer, text or _template_in(config), named)
+
+
+def _read_tokenizer(place: str, read: Callable[[], Tokenizer]) -> Tokenizer:
+    try:
+        return read()
+    except Exception as error:  # the library raises nothing more particular
+        raise UsageError(f"wanted a tokenizer.json, got {place!r}: {error}") from error
 
 
 def _read_files(model: str | Path | None) -> dict[str, str]:
