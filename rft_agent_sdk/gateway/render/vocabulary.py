@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
+from rft_agent_sdk.gateway.render.words import Words
+
 BREAK = "\uf8d6"
 """The private character; stripped from content, so that nothing can forge a mark."""
 
@@ -39,10 +41,13 @@ class FastCoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._words = Words.of(tokenizer)
         self._newline = self._plain("\n")
 
     def encode(self, text: str) -> list[int]:
         """Return ids; control strings become control tokens."""
+        if self._words is not None and text.isascii():
+            return self._words.encode(text)
         # Without offsets, which cost as much again.
         encoded = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoded[0].ids
