@@ -14,7 +14,6 @@ import asyncio
 import functools
 import inspect
 import logging
-import math
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, overload
@@ -22,7 +21,7 @@ from typing import Any, overload
 from rft_agent_sdk.errors import PayloadError, RolloutExit, UsageError
 from rft_agent_sdk.life import Life
 from rft_agent_sdk.payload import RolloutRequest, parse_request
-from rft_agent_sdk.reward import DEFAULT_FLOOR
+from rft_agent_sdk.reward import DEFAULT_FLOOR, as_reward
 from rft_agent_sdk.rollout import MAX_BUDGET_S, Rollout
 from rft_agent_sdk.shutdown import Running, report_on_sigterm
 from rft_agent_sdk.types import JSON, Outcome
@@ -75,8 +74,7 @@ def rft_handler(
     Raises:
         UsageError: The function or an argument does not fit.
     """
-    if not math.isfinite(floor):
-        raise UsageError(f"floor must be a finite reward, got {floor!r}")
+    floor = as_reward(floor).total  # raises for anything but one finite number
     if budget_s is not None and not 0 < budget_s <= MAX_BUDGET_S:
         raise UsageError(f"budget_s must be seconds up to {MAX_BUDGET_S:g}, got {budget_s!r}")
     if isinstance(allow_hosts, str):

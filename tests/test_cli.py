@@ -251,11 +251,12 @@ def test_play_lets_a_person_solve_a_game():
     assert re.search(r"reward \+1\.4\d", done.stdout)
 
 
-def test_play_ends_cleanly_when_interrupted_or_given_up():
+def test_play_ends_cleanly_when_given_up_or_at_the_end_of_input():
     task = json.dumps({"prompt": "Go", "answer": "stoic"})
     assert rft("play", "--task", task, stdin="slate\n\n").returncode == 0
     ended = rft("play", "--task", task, stdin="slate\n")
-    assert ended.returncode == 130
+    assert ended.returncode == 0
+    assert "reward -0." in ended.stdout
     assert "Traceback" not in ended.stderr
 
 

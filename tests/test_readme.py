@@ -46,7 +46,7 @@ def test_every_file_in_the_map_exists():
     listing = TEXT.split("## Files")[1].split("```")[1]
     folder = ROOT
     for line in listing.strip().splitlines():
-        names = re.split(r"\s{2,}", line.strip())[0].split()
+        names = re.split(r"\s{2,}", line.strip())[0].replace(";", "").split()
         if not line.startswith(" "):
             folder = ROOT / names[0] if names[0] == "rft_agent_sdk/" else ROOT
         for name in names:

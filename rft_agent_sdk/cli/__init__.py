@@ -12,7 +12,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rft_agent_sdk import __version__
 from rft_agent_sdk.errors import RftError, UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def _group() -> click.Group:
         params=[click.Option(["-v", "--verbose"], is_flag=True, help="Log debug messages too.")],
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    return click.version_option(__version__)(group)
+    return click.version_option(package_name="rft-agent-sdk")(group)
 
 
 def __getattr__(name: str) -> Any:

@@ -46,10 +46,10 @@ def command(environment: str, task: str | None, seed: int | None) -> None:
 def _ask(episode: Episode) -> str:
     hint = " or ".join(tool.name for tool in episode.tools)
     try:
-        return str(click.prompt(hint, default="", show_default=False, prompt_suffix="> ")).strip()
-    except click.Abort:
+        return input(f"{hint}> ").strip()
+    except EOFError:  # the end of input gives up, as an empty line does
         click.echo()
-        raise
+        return ""
 
 
 def _call(line: str, tools: Any) -> tuple[str, dict[str, Any]]:

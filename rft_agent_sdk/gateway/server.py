@@ -51,7 +51,7 @@ class GatewayServer:
         if not allow_remote and not _is_loopback(host):
             raise UsageError(
                 f"binding to {host!r} would serve other machines without TLS: bind to 127.0.0.1, or "
-                "say allow_remote=True if the network is trusted"
+                "say allow_remote=True (--allow-remote) if the network is trusted"
             )
         self.gateway = gateway
         self._host = host
