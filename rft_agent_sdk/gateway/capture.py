@@ -12,20 +12,33 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.gateway.dialects.fields import unsupported
+from rft_agent_sdk.gateway.flight import Flight
 from rft_agent_sdk.gateway.graph import Match, MessageGraph
+from rft_agent_sdk.gateway.live import LiveTurn
 from rft_agent_sdk.gateway.refusal import Refusal, to_json
 from rft_agent_sdk.gateway.render import ParseStatus, Renderer
-from rft_agent_sdk.gateway.samplers.base import Policy, PolicyRequest, Reply, settled
-from rft_agent_sdk.gateway.samplers.token import Sampled, Sampler, SampleRequest
+from rft_agent_sdk.gateway.samplers.base import (
+    Delta,
+    Policy,
+    PolicyRequest,
+    Reply,
+    deltas_of,
+    settled,
+)
+from rft_agent_sdk.gateway.samplers.token import Sampled, SampleFault, Sampler, SampleRequest
 from rft_agent_sdk.gateway.turn_node import Rendering, TurnNode
-from rft_agent_sdk.types import SamplingParams, ToolSpec, Usage
+from rft_agent_sdk.types import Message, SamplingParams, ToolSpec, Usage
+
+logger = logging.getLogger(__name__)
 
 HistoryMode = Literal["linear", "tree"]
 """`linear` extends the tokens of the turn a request continues, and branches only where that cannot be
@@ -85,6 +98,7 @@ class CapturingPolicy(Policy):
         sampler: Sampler,
         *,
         record: Callable[[Callable[[], TurnNode]], None],
+        noted: Callable[[], None] = lambda: None,
         limits: Limits | None = None,
         history_mode: HistoryMode = "linear",
         graph: MessageGraph | None = None,
@@ -97,6 +111,7 @@ class CapturingPolicy(Policy):
             sampler: Shared by the sessions of a gateway.
             record: Calls the function it is given, which adds a turn to the graph, or raises a
                 `Refusal` because the session has ended.
+            noted: Called when a limit was reached, which a restarted gateway has to know.
             limits: What the session may use up.
             history_mode: Whether prompts are extended or always rendered anew.
             graph: The turns of a session that is taken up again.
@@ -107,11 +122,15 @@ class CapturingPolicy(Policy):
         self.limits = limits or Limits()
         self.graph = graph or MessageGraph()
         self.counts: Counter[str] = Counter()
-        """`replayed` and `joined`: requests answered without sampling. `over_limit`: refused ones."""
+        """`replayed` and `joined`: requests answered without sampling. `over_limit`: refused ones.
+        `stream_diverged`: replies of which a client was told what they did not begin with."""
         self._record = record
+        self._noted = noted
         self._mode = history_mode
         self._affinity = affinity
-        self._flights: dict[tuple[object, ...], asyncio.Task[Reply]] = {}
+        self._flights: dict[tuple[object, ...], Flight] = {}
+        self._rooms: dict[asyncio.Task[Any], int] = {}
+        """Tokens that each turn on its way may still take."""
 
     @property
     def is_over_limit(self) -> bool:
@@ -124,6 +143,29 @@ class CapturingPolicy(Policy):
         Raises:
             Refusal: 400, the request cannot be honoured or a limit is reached; others by the sampler.
         """
+        found = self._found(request, is_live=False)
+        return found if isinstance(found, Reply) else await found.whole()
+
+    async def stream(self, request: PolicyRequest) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield one turn as it is sampled, then whole, once it is on record.
+
+        Reasoning and text come as soon as nothing can change them, calls at the end. What was answered
+        before comes at once; a turn on its way from its beginning, and live where it was begun so.
+
+        Raises:
+            Refusal: As `reply`, at any time before the whole.
+        """
+        found = self._found(request, is_live=True)
+        if isinstance(found, Reply):
+            for delta in deltas_of(found.message):
+                yield delta
+            yield found
+            return
+        async for piece in found.pieces():
+            yield piece
+
+    def _found(self, request: PolicyRequest, *, is_live: bool) -> Reply | Flight:
+        """Return the answer there is, or the turn that will be it, begun here if there is none yet."""
         tools = _tools(request)
         match = self.graph.match(request.messages, tools)
         asked = _digest(request)
@@ -134,41 +176,67 @@ class CapturingPolicy(Policy):
             return Reply(turn.reply, turn.finish_reason, turn.usage)
         key = (match.request_key, asked)
         flight = self._flights.get(key)
-        if flight is None:
-            flight = asyncio.ensure_future(self._sampled(request, match, tools, asked))
-            self._flights[key] = flight
-            flight.add_done_callback(lambda done: self._land(key, done))
-        else:
+        if flight is not None:
             self.counts["joined"] += 1
-        # Shielded: a caller that goes away leaves the answer to whoever asks again.
-        return await asyncio.shield(flight)
-
-    def _land(self, key: tuple[object, ...], flight: asyncio.Task[Reply]) -> None:
-        del self._flights[key]
-        if not flight.cancelled():
-            flight.exception()  # told to those who wait; there may be nobody left
+            return flight
+        flight = self._flights[key] = Flight(is_live=is_live)
+        task = flight.start(self._sampled(flight, request, match, tools, asked))
+        task.add_done_callback(lambda _: self._flights.pop(key))
+        return flight
 
     async def count_tokens(self, request: PolicyRequest) -> int:
         """Return how many tokens the request's prompt has, rendered whole."""
         return len(self._rendered(request.messages, _tools(request)))
 
     async def _sampled(
-        self, request: PolicyRequest, match: Match, tools: tuple[ToolSpec, ...], asked: str
+        self,
+        flight: Flight,
+        request: PolicyRequest,
+        match: Match,
+        tools: tuple[ToolSpec, ...],
+        asked: str,
     ) -> Reply:
         prompt = self._prompt(match, tools)
-        sampling = self._within_limits(request.sampling, len(prompt.ids))
-        sampled = await self.sampler.sample(
-            SampleRequest(
-                prompt=prompt.ids,
-                sampling=sampling,
-                stop_ids=self.renderer.stop_ids,
-                extras={},
-                messages=match.history,
-                tools=tools,
-                affinity=self._affinity,
-            )
+        sampling = await self._granted(request.sampling, len(prompt.ids))
+        wanted = SampleRequest(
+            prompt=prompt.ids,
+            sampling=sampling,
+            stop_ids=self.renderer.stop_ids,
+            extras={},
+            messages=match.history,
+            tools=tools,
+            affinity=self._affinity,
         )
-        return self._answer(match, tools, asked, prompt, sampled)
+        live = LiveTurn.of(self.renderer.turns, prompt.ids) if flight.is_live else None
+        if live is None:
+            sampled = await self.sampler.sample(wanted)
+        else:
+            sampled = await self._told(flight, live, wanted)
+        reply = self._answer(match, tools, asked, prompt, sampled)
+        flight.say(deltas_of(reply.message if live is None else self._rest(live, reply)))
+        return reply
+
+    async def _told(self, flight: Flight, live: LiveTurn, wanted: SampleRequest) -> Sampled:
+        """Sample a turn, saying what is certain of it as it comes."""
+        async with aclosing(self.sampler.stream(wanted)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Sampled):
+                    return piece
+                flight.say(live.take(piece.ids))
+        raise SampleFault("wanted a whole turn at the end of the sampler's stream, got none")
+
+    def _rest(self, live: LiveTurn, reply: Reply) -> Message:
+        """Return what of a reply was not told yet."""
+        rest, is_whole = live.rest(reply.message)
+        if not is_whole:
+            self.counts["stream_diverged"] += 1
+            logger.error(
+                "renderer=<%s>, tokens=<%s> | a turn was told otherwise than it was read; it is "
+                "recorded as read",
+                self.renderer.name,
+                reply.usage.completion_tokens,
+            )
+        return rest
 
     def _answer(
         self,
@@ -237,31 +305,56 @@ class CapturingPolicy(Policy):
         except UsageError as error:
             raise Refusal(400, f"messages: {error}", param="messages") from error
 
-    def _within_limits(self, sampling: SamplingParams, prompt_tokens: int) -> SamplingParams:
+    async def _granted(self, sampling: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """Return the parameters with `max_tokens` cut to what is left.
+
+        Turns on their way may yet use up what is left: where that matters, they are waited for.
 
         Raises:
             Refusal: 400, nothing is left.
         """
-        limits = self.limits
+        task = asyncio.current_task()
+        assert task is not None
+        while (room := self._room(sampling, prompt_tokens)) is None:
+            await asyncio.wait(self._rooms, return_when=asyncio.FIRST_COMPLETED)
+        self._rooms[task] = room
+        task.add_done_callback(self._rooms.pop)
+        return replace(sampling, max_tokens=room)
+
+    def _room(self, sampling: SamplingParams, prompt_tokens: int) -> int | None:
+        """Return how many tokens may be sampled, `None` where turns on their way decide.
+
+        Raises:
+            Refusal: 400, none.
+        """
+        limits, others = self.limits, self._rooms.values()
         room = sampling.max_tokens or DEFAULT_MAX_TOKENS
+        if limits.max_context_tokens is not None:
+            context = limits.max_context_tokens - prompt_tokens
+            # A client that asks for fewer tokens than the sampler plans for gets as few.
+            if context < self.sampler.min_new_tokens:
+                raise self._over(
+                    f"a prompt of {prompt_tokens} tokens leaves {max(0, context)} tokens to sample, "
+                    f"of {limits}; the sampler needs {self.sampler.min_new_tokens}"
+                )
+            room = min(room, context)
         live = self.graph.live_turns() if limits.max_turns or limits.budget else []
-        if limits.max_turns is not None and len(live) >= limits.max_turns:
+        if limits.max_turns is not None and len(live) + len(others) >= limits.max_turns:
+            if others:
+                return None
             raise self._over(f"{len(live)} turns of {limits.max_turns} were answered")
         if limits.budget is not None:
-            spent = sum(len(turn.sampled_ids) for turn in live)
-            room = min(room, limits.budget - spent)
-        if limits.max_context_tokens is not None:
-            room = min(room, limits.max_context_tokens - prompt_tokens)
-        if room < self.sampler.min_new_tokens:
-            raise self._over(
-                f"a prompt of {prompt_tokens} tokens leaves {max(0, room)} tokens to sample, of "
-                f"{limits}; the sampler needs {self.sampler.min_new_tokens}"
-            )
-        return replace(sampling, max_tokens=room)
+            left = limits.budget - sum(len(turn.sampled_ids) for turn in live)
+            if others and left - sum(others) < room:
+                return None
+            if left < 1:
+                raise self._over(f"all of the budget of {limits.budget} tokens was sampled")
+            room = min(room, left)
+        return room
 
     def _over(self, why: str) -> Refusal:
         self.counts["over_limit"] += 1
+        self._noted()
         return Refusal(
             400,
             f"the session's limit is reached, this is its maximum context length: {why}",

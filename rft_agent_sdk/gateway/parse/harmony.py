@@ -11,10 +11,10 @@ from rft_agent_sdk.gateway.parse.base import Reading, Tools
 from rft_agent_sdk.types import Message, ToolCall
 
 START, MESSAGE, END, CALL, RETURN = "<|start|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"
-_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 # The recipient stands in the role where a history is rendered, after the channel where it is sampled.
-_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
-_ENDING = re.compile(r"<\|(?:end|call|return)\|>")
+RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+ENDING = re.compile(r"<\|(?:end|call|return)\|>")
 _ANALYSIS = re.compile(
     r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>.*?<\|end\|>", re.DOTALL
 )
@@ -79,7 +79,7 @@ class HarmonyFamily:
         """Return nothing where a message's body broke off, `None` where its header did."""
         last = (prefill + text).rpartition(START)[2]
         header, message, body = last.partition(MESSAGE)
-        return "" if header and message and not _ENDING.search(body) else None
+        return "" if header and message and not ENDING.search(body) else None
 
     def is_thinking(self, template: str) -> bool:
         """Return whether a template's text shows how reasoning is written: they all do."""
@@ -94,10 +94,10 @@ class HarmonyFamily:
         if not message:
             self._read_headless(segment, parts, is_cut=is_cut)
             return
-        ending = _ENDING.search(rest)
+        ending = ENDING.search(rest)
         body = rest[: ending.start()] if ending else rest
-        recipient = _RECIPIENT.search(header)
-        channel = _CHANNEL.search(header)
+        recipient = RECIPIENT.search(header)
+        channel = CHANNEL.search(header)
         if recipient and recipient[1] != "assistant":
             call = None if is_cut and not ending else _as_call(recipient[1], body, tools)
             if call:
@@ -119,7 +119,7 @@ class HarmonyFamily:
 
     def _read_headless(self, segment: str, parts: _Parts, *, is_cut: bool) -> None:
         """Read what never came to a body: nothing, a header cut off, or text without any marks."""
-        said = _ENDING.sub("", segment.removeprefix("assistant")).strip()
+        said = ENDING.sub("", segment.removeprefix("assistant")).strip()
         if not said:
             return
         if "<|channel|>" in said:

@@ -97,7 +97,7 @@ class TaggedFamily:
     def write(self, message: Message, *, prefill: str = "") -> str:
         """Return the text that a policy samples to say `message`."""
         text = message.text
-        if self._is_prefilled(prefill):
+        if self.is_prefilled(prefill):
             text = f"{message.reasoning or ''}{self.tags.closed}{text}"
         elif message.reasoning is not None:
             text = f"{self.tags.opened}{message.reasoning}{self.tags.closed}{text}"
@@ -131,14 +131,15 @@ class TaggedFamily:
         is_repeated = text.startswith(opening, start)
         if is_repeated:
             start += len(opening)
-        elif self._is_prefilled(prefill):
+        elif self.is_prefilled(prefill):
             start = 0
         else:
             return None, text, False
         reasoning, closing, rest = text[start:].partition(self.tags.closing)
         return reasoning.strip("\n"), rest.lstrip("\n"), not closing
 
-    def _is_prefilled(self, prefill: str) -> bool:
+    def is_prefilled(self, prefill: str) -> bool:
+        """Return whether the prompt has already opened the turn's reasoning."""
         return prefill.rfind(self.tags.opening) > prefill.rfind(self.tags.closing)
 
     def _without_closer(self, text: str) -> str:

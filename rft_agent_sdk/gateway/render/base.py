@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from rft_agent_sdk.gateway.parse import ParseStatus
 from rft_agent_sdk.types import FinishReason, Message, ToolSpec
+
+if TYPE_CHECKING:
+    from rft_agent_sdk.gateway.render.turns import Turns
 
 ExtensionMode = Literal["bridge", "heal"]
 """How a renderer extends: by a library's own code for the model, or by the rest of the template's render."""
@@ -42,6 +45,11 @@ class Renderer(Protocol):
     @property
     def control_tokens(self) -> Mapping[str, int]:
         """The control tokens and their ids."""
+        ...
+
+    @property
+    def turns(self) -> Turns | None:
+        """How turns are written, `None` where a library knows and only whole ones can be read."""
         ...
 
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:

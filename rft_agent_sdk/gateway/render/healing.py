@@ -55,7 +55,7 @@ class TemplateRenderer:
         self._vocabulary = vocabulary
         self._template = template
         self._wire = Wire(template.source, vocabulary, family)
-        self._turns = Turns(vocabulary, family)
+        self.turns = Turns(vocabulary, family)
         self._keep_reasoning = keep_reasoning
         self._probe_omissions()
         self._text_closer = self._probe_closer()
@@ -105,7 +105,7 @@ class TemplateRenderer:
             return ids[1:]
         if last in self.stop_ids:
             return None  # it ended in a way that the template has no place for
-        mend = self._turns.mend(sampled, prefix[: len(prefix) - len(sampled)])
+        mend = self.turns.mend(sampled, prefix[: len(prefix) - len(sampled)])
         if mend is None:
             return None
         return self._vocabulary.encode(mend) + ids if mend else ids
@@ -119,11 +119,11 @@ class TemplateRenderer:
         finish_reason: FinishReason,
     ) -> Parsed:
         """Read a sampled turn."""
-        return self._turns.parse(sampled, prompt=prompt, tools=tools, finish_reason=finish_reason)
+        return self.turns.parse(sampled, prompt=prompt, tools=tools, finish_reason=finish_reason)
 
     def write(self, message: Message, *, prompt: Sequence[int]) -> list[int]:
         """Return the ids that a policy samples after `prompt` to say `message`."""
-        return self._turns.write(message, prompt, self._text_closer)
+        return self.turns.write(message, prompt, self._text_closer)
 
     def verdict(
         self, history: Sequence[Message], new: Sequence[Message], tools: Sequence[ToolSpec]
@@ -154,9 +154,9 @@ class TemplateRenderer:
             situation,
             render=self._text,
             encode=self._vocabulary.encode,
-            prefill_of=self._turns.prefill,
+            prefill_of=self.turns.prefill,
             framer=self._framer,
-            family=self._turns.family,
+            family=self.turns.family,
         )
 
     def _rest(self, turn: Message, new: Sequence[Message]) -> tuple[str, str] | None:
@@ -205,7 +205,7 @@ class TemplateRenderer:
             shown = text.count(MARK)
             if probe.reasoning is None:
                 self._wire.inlines_calls = not shown
-            elif shown == 1 and self._turns.family.is_thinking(self._template.source):
+            elif shown == 1 and self.turns.family.is_thinking(self._template.source):
                 self._wire.inlines_reasoning = True
 
     def _probe_closer(self) -> str | None:
@@ -218,15 +218,15 @@ class TemplateRenderer:
         return self._vocabulary.first_control(text, text.find(MARK) + len(MARK))
 
     def _stops(self, eos_token: str | None) -> frozenset[int]:
-        tokens = {*self._turns.family.stops, *([eos_token] if eos_token else [])}
-        if self._text_closer and self._text_closer not in self._turns.family.closers:
+        tokens = {*self.turns.family.stops, *([eos_token] if eos_token else [])}
+        if self._text_closer and self._text_closer not in self.turns.family.closers:
             tokens.add(self._text_closer)
         found = (self._vocabulary.id_of(token) for token in tokens)
         return frozenset(number for number in found if number is not None)
 
     def _endings(self, closer: str) -> set[int | None]:
         """Return the ids with which a policy may have written `closer`."""
-        others = self._turns.family.closers.get(closer, frozenset())
+        others = self.turns.family.closers.get(closer, frozenset())
         ids = {self._vocabulary.id_of(token) for token in (closer, *others)}
         if closer == self._text_closer:
             ids.add(self._eos)

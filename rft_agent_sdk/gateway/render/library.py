@@ -70,7 +70,7 @@ class LibraryRenderer:
         self._vocabulary = vocabulary
         self._fallback = fallback
         family = FAMILIES.get(_FAMILIES.get(library, ""))
-        self._turns = Turns(vocabulary, family) if family else None
+        self.turns = Turns(vocabulary, family) if family else None
         # The harmony encoder takes content as plain text by itself.
         self._wire = Wire("", None if library == "gpt-oss" else vocabulary, family)
 
@@ -132,8 +132,8 @@ class LibraryRenderer:
         finish_reason: FinishReason,
     ) -> Parsed:
         """Read a sampled turn."""
-        if self._turns:
-            return self._turns.parse(
+        if self.turns:
+            return self.turns.parse(
                 sampled, prompt=prompt, tools=tools, finish_reason=finish_reason
             )
         raw = self._vocabulary.decode(sampled)
@@ -151,17 +151,17 @@ class LibraryRenderer:
 
     def write(self, message: Message, *, prompt: Sequence[int]) -> list[int]:
         """Return the ids that a policy samples after `prompt` to say `message`."""
-        if self._turns is None:
+        if self.turns is None:
             raise UsageError(f"{self.name} cannot write turns, only read them")
         closer = next(
             (
                 token
-                for token in self._turns.family.closers
+                for token in self.turns.family.closers
                 if self._vocabulary.id_of(token) in self.stop_ids
             ),
             None,
         )
-        return self._turns.write(message, prompt, closer)
+        return self.turns.write(message, prompt, closer)
 
 
 class _Adapter:

@@ -19,7 +19,7 @@ class Turns:
 
     def __init__(self, vocabulary: Vocabulary, family: Family) -> None:
         self.family = family
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._inner = frozenset(
             number for mark in family.marks if (number := vocabulary.id_of(mark)) is not None
         )
@@ -27,12 +27,12 @@ class Turns:
 
     def prefill(self, prompt: Sequence[int]) -> str:
         """Return what a prompt has already written of the turn it asks for, such as `<think>`."""
-        run = self._vocabulary.last_run(prompt, self._inner, _PREFILL_LIMIT)
+        run = self.vocabulary.last_run(prompt, self._inner, _PREFILL_LIMIT)
         if len(run) == _PREFILL_LIMIT:
             return ""  # no control token near: this is content, not the head of a turn
         text = self._prefills.get(run)
         if text is None:
-            text = self._vocabulary.decode(run)
+            text = self.vocabulary.decode(run)
             if len(self._prefills) < 256:
                 self._prefills[run] = text
         return text
@@ -46,9 +46,9 @@ class Turns:
         finish_reason: FinishReason,
     ) -> Parsed:
         """Read a sampled turn."""
-        raw = self._vocabulary.decode(sampled)
+        raw = self.vocabulary.decode(sampled)
         reading = self.family.read(
-            self._vocabulary.decode_guarded(sampled, raw),
+            self.vocabulary.decode_guarded(sampled, raw),
             by_name(tools),
             prefill=self.prefill(prompt),
             is_cut=finish_reason == "length",
@@ -57,16 +57,16 @@ class Turns:
 
     def mend(self, sampled: Sequence[int], prompt: Sequence[int]) -> str | None:
         """Return what must follow a turn that broke off, before its closer."""
-        text = self._vocabulary.decode_guarded(sampled, self._vocabulary.decode(sampled))
+        text = self.vocabulary.decode_guarded(sampled, self.vocabulary.decode(sampled))
         return self.family.mend(text, prefill=self.prefill(prompt))
 
     def write(self, message: Message, prompt: Sequence[int], closer: str | None) -> list[int]:
         """Return the ids of a turn as a policy samples it; `closer` where the family fixes none."""
         ending = self.family.closer(message) or closer or ""
         text = self.family.write(
-            guarded(message, self._vocabulary.guard), prefill=self.prefill(prompt)
+            guarded(message, self.vocabulary.guard), prefill=self.prefill(prompt)
         )
-        return self._vocabulary.encode(text + ending)
+        return self.vocabulary.encode(text + ending)
 
 
 def as_parsed(reading: Reading, raw: str, finish_reason: FinishReason) -> Parsed:

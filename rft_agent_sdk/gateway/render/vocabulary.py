@@ -78,8 +78,12 @@ class FastCoder:
 class Vocabulary:
     """A coder and its control tokens."""
 
-    def __init__(self, coder: Coder, control: Mapping[str, int]) -> None:
+    def __init__(
+        self, coder: Coder, control: Mapping[str, int], byte_ids: frozenset[int] = frozenset()
+    ) -> None:
         self._coder = coder
+        self.byte_ids = byte_ids
+        """Ids of single bytes, of which a run decodes as a whole: one bad byte makes all of it unreadable."""
         self._ids = control
         self._control_ids = frozenset(control.values())
         longest_first = sorted(control, key=len, reverse=True)
@@ -99,7 +103,9 @@ class Vocabulary:
             for number, token in added
             if token.content.strip() and (token.special or token.content in template)
         }
-        return cls(FastCoder(tokenizer), control)
+        spelled = (tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+        byte_ids = frozenset(number for number in spelled if number is not None)
+        return cls(FastCoder(tokenizer), control, byte_ids)
 
     @property
     def control_tokens(self) -> Mapping[str, int]:
