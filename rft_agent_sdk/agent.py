@@ -49,12 +49,15 @@ def play(environment: Environment, rollout: Rollout, *, max_turns: int = MAX_TUR
     """
     with environment_code(environment.name):
         episode = environment.start(rollout.task)
-    rollout.attach(episode)
-    _Conversation(environment, episode, rollout, max_turns).hold(episode.prompt)
-    if not episode.acted and not episode.done and rollout.calls.succeeded:
+        rollout.attach(episode)
+        prompt = episode.prompt
+    _Conversation(environment, episode, rollout, max_turns).hold(prompt)
+    with environment_code(environment.name):
+        again = None if episode.acted or episode.done else episode.retry_prompt
+    if again is not None and rollout.calls.succeeded:
         logger.info("rollout=<%s> | never acted; one more conversation", rollout.request.rollout_id)
         rollout.outcome = Outcome.COMPLETED
-        _Conversation(environment, episode, rollout, max_turns).hold(episode.retry_prompt)
+        _Conversation(environment, episode, rollout, max_turns).hold(again)
     with environment_code(environment.name):
         return episode.reward(rollout.outcome)
 
@@ -80,7 +83,7 @@ class _Conversation:
         )
 
         message: str | None = prompt
-        while message is not None and self._turns_left > 0 and not self._episode.done:
+        while message is not None and self._turns_left > 0 and not self._is_done():
             before = self._rollout.calls.succeeded
             try:
                 self._agent(message, limits={"turns": self._turns_left})
@@ -96,7 +99,7 @@ class _Conversation:
 
     def _recovered(self, text: str) -> str | None:
         """Play the calls written in `text`; return what the tools answered, `None` if there were none."""
-        if self._fault is not None or self._episode.done:
+        if self._fault is not None or self._is_done():
             return None
         with environment_code(self._environment.name):
             calls = self._episode.recover(text)
@@ -105,6 +108,10 @@ class _Conversation:
                 for call in calls
             ]
         return "\n\n".join(results) or None
+
+    def _is_done(self) -> bool:
+        with environment_code(self._environment.name):
+            return self._episode.done
 
     def _make_agent(self) -> Agent:
         from strands import Agent
@@ -131,11 +138,12 @@ class _Conversation:
                 self._rollout.check_open()
                 with environment_code(self._environment.name):
                     result = self._episode.call(spec.name, arguments)
+                is_done = self._is_done()
             except Exception as fault:  # noqa: BLE001 - Strands would tell the model; raised by hold()
                 self._fault = fault
                 self._agent.cancel()
                 return _tool_result(tool_use, "The tool failed.", is_error=True)
-            if self._episode.done:
+            if is_done:
                 self._agent.cancel(after_current_tools=True)
             return _tool_result(tool_use, result.text, is_error=result.is_error)
 

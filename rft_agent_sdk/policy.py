@@ -22,7 +22,12 @@ from openai._models import FinalRequestOptions  # the type of the documented hoo
 
 from rft_agent_sdk.context import Deadline, current_rollout, rollout_context
 from rft_agent_sdk.tls import tls_context
-from rft_agent_sdk.transport import AsyncCountingTransport, CountingTransport, summary
+from rft_agent_sdk.transport import (
+    AsyncCountingTransport,
+    CountingTransport,
+    is_completion,
+    summary,
+)
 from rft_agent_sdk.types import JSON
 
 if TYPE_CHECKING:
@@ -284,9 +289,10 @@ def sample_once(rollout: Rollout, body: JSON, *, timeout_s: float, attempts: int
             except httpx.TransportError as lost:
                 error = f"{type(lost).__name__}: {lost}"
                 continue
-            if response.status_code < 300:
-                return None
             error = f"HTTP {response.status_code}: {summary(response.content)}"
-            if response.status_code < 429:
+            if response.status_code < 300:
+                if is_completion(response.content):
+                    return None
+            elif response.status_code < 429:
                 break
     return error

@@ -183,6 +183,11 @@ _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticErro
 """What reading a reply of any other shape can raise."""
 
 
+def is_completion(body: bytes) -> bool:
+    """Whether a plain reply is a chat completion, and not a proxy's page under status 200, say."""
+    return _read_json(body)[0] is not None
+
+
 def _read_json(body: bytes) -> tuple[str | None, Usage]:
     try:
         reply = json.loads(body)

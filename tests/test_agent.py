@@ -187,6 +187,27 @@ def test_an_environment_that_breaks_in_a_tool_ends_the_rollout_as_its_fault():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
+@pytest.mark.parametrize("part", ["prompt", "tools", "done", "acted", "retry_prompt"])
+def test_an_environment_that_breaks_in_any_part_ends_the_rollout_as_its_fault(part):
+    def breaks(episode):
+        raise ZeroDivisionError("the environment broke")
+
+    class Broken(Sum):
+        def __init__(self):
+            self.total, self.calls, self.recovered = 0, [], 0
+
+    members = {"system_prompt": "", "prompt": "Reach 3.", "tools": [ADD], part: property(breaks)}
+    for name, value in members.items():
+        setattr(Broken, name, value)
+
+    class BrokenSums(Sums):
+        def start(self, task):
+            return Broken()
+
+    with pytest.raises(EnvironmentFault, match="ZeroDivisionError"):
+        played([], environment=BrokenSums())
+
+
 @pytest.mark.parametrize(("task", "error"), [("bad", TaskError), ("broken", EnvironmentFault)])
 def test_a_task_that_cannot_start_is_the_environments_fault(task, error):
     with pytest.raises(error) as caught:

@@ -695,6 +695,15 @@ def test_the_rescue_waits_out_faults_and_drops_a_refused_field(monkeypatch):
     assert rollout.calls.attempted == 0
 
 
+def test_the_rescue_takes_no_page_of_a_proxy_for_a_turn():
+    def page_first(seen, count):
+        return completion() if count else Answer(body=b"<html>OK</html>")
+
+    with ScriptedServer(page_first) as server:
+        assert sample_once(managed(server), {"messages": HELLO}, timeout_s=20) is None
+        assert len(server.samples) == 2
+
+
 def test_the_rescue_gives_up_on_a_refusal_and_in_time():
     with ScriptedServer(lambda seen, count: Answer(400, {"Message": "no"})) as server:
         assert sample_once(managed(server), {"messages": HELLO}, timeout_s=5) == (
