@@ -65,7 +65,7 @@ async def _turn(visit: Visit, dialect: Dialect, *, must_stream: bool = False) ->
     rollout.check_open()
     parsed = parse_object(body)
     visit.noted = {name: value for name, value in parsed.items() if name not in dialect.bulky}
-    request = _on_terms(_as_sent(visit, dialect.parse(parsed)), rollout, dialect)
+    request = _on_terms(_as_sent(visit, dialect.parse(parsed, rollout.recall)), rollout, dialect)
     head = ReplyHead(secrets.token_hex(12), request.policy.model, int(visit.at))
     if must_stream or request.stream:
         await _streamed(visit, rollout, dialect.stream(head, request), request)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rft_agent_sdk.gateway.dialects.recall import Recall
 from rft_agent_sdk.gateway.faults import NO_FAULTS, Fault, FaultPlan, Faults
 from rft_agent_sdk.gateway.refusal import Refusal
 from rft_agent_sdk.gateway.samplers.base import Policy
@@ -80,6 +81,8 @@ class GatewayRollout:
         self.counts: Counter[str] = Counter()
         """`sampling_ignored`: parameters a client asked for in vain. `late`: replies that came after
         the end and were dropped. `stream_broken`: streams that ended in an error."""
+        self.recall = Recall()
+        """The history its agent sent last, which the next one begins with."""
         self._lock = threading.RLock()
         self._state = RolloutState.PENDING
         self._turns: list[Turn] = []

@@ -32,6 +32,7 @@ from rft_agent_sdk.gateway.dialects.fields import (
     each,
     unsupported,
 )
+from rft_agent_sdk.gateway.dialects.recall import Recall
 from rft_agent_sdk.gateway.samplers.base import PolicyRequest, Reply, ToolChoice
 from rft_agent_sdk.types import JSON, SamplingParams, ToolSpec
 
@@ -58,7 +59,7 @@ class AnthropicDialect:
         "response_format": "output_config.format",
     }
 
-    def parse(self, body: JSON) -> ChatRequest:
+    def parse(self, body: JSON, recall: Recall | None = None) -> ChatRequest:
         """Read a request for a message.
 
         Raises:
@@ -66,12 +67,12 @@ class AnthropicDialect:
         """
         if body.get("max_tokens") is None:
             raise bad("max_tokens", "a whole number of at least 1", None)
-        request = ChatRequest(self.parse_count(body), stream=a_bool(body, "stream"))
+        request = ChatRequest(self.parse_count(body, recall), stream=a_bool(body, "stream"))
         if request.policy.messages[-1].role == "assistant":
             raise unsupported("messages", "the last one is the assistant's, and no prefill is here")
         return request
 
-    def parse_count(self, body: JSON) -> PolicyRequest:
+    def parse_count(self, body: JSON, recall: Recall | None = None) -> PolicyRequest:
         """Read a request for a count of tokens: the same, but for `max_tokens`.
 
         Raises:
@@ -83,7 +84,7 @@ class AnthropicDialect:
         tools = parse_tools(body.get("tools"))
         choice = an_object(body.get("tool_choice") or {"type": "auto"}, "tool_choice")
         return PolicyRequest(
-            messages=parse_conversation(body.get("system"), body.get("messages")),
+            messages=parse_conversation(body.get("system"), body.get("messages"), recall),
             tools=tools,
             sampling=SamplingParams(
                 temperature=a_number(body, "temperature", low=0),

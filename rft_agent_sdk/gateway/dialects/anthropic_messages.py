@@ -18,6 +18,7 @@ from rft_agent_sdk.gateway.dialects.fields import (
     each,
     unsupported,
 )
+from rft_agent_sdk.gateway.dialects.recall import Recall
 from rft_agent_sdk.gateway.refusal import to_json
 from rft_agent_sdk.types import JSON, FinishReason, Message, ToolCall, ToolSpec, Usage
 
@@ -38,13 +39,17 @@ class _Thought:
     text: str
 
 
-def parse_conversation(system: object, messages: object) -> tuple[Message, ...]:
+def parse_conversation(
+    system: object, messages: object, recall: Recall | None = None
+) -> tuple[Message, ...]:
     """Read `system` and `messages`, in the order in which a policy is to see them.
 
     Raises:
         Refusal: 400, naming the message, block and field.
     """
-    found = each(messages, "messages", _messages)
+    found: tuple[tuple[Message, ...], ...] = (recall.each if recall else each)(
+        messages, "messages", _messages
+    )
     if not found:
         raise bad("messages", "a list of at least one message", messages)
     head = () if system is None else (Message("system", _text(system, "system", "\n")),)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from rft_agent_sdk.gateway.dialects.recall import Recall
 from rft_agent_sdk.gateway.refusal import Refusal
 from rft_agent_sdk.gateway.samplers.base import Delta, PolicyRequest, Reply
 from rft_agent_sdk.types import JSON
@@ -61,8 +62,12 @@ class Dialect(Protocol):
     spelled: ClassVar[Mapping[str, str]]
     """How it spells the `extras` of a `PolicyRequest` that go by another name on its wire."""
 
-    def parse(self, body: JSON) -> ChatRequest:
+    def parse(self, body: JSON, recall: Recall | None = None) -> ChatRequest:
         """Read a request body.
+
+        Args:
+            body: The JSON object.
+            recall: What the same client sent before, by whose help the rest is read faster.
 
         Raises:
             Refusal: 400, naming the field that is wrong or cannot be honoured.

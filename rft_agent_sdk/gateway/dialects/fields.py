@@ -43,10 +43,10 @@ def unsupported(path: str, why: str) -> FieldError:
     return FieldError(path, why, "unsupported_value")
 
 
-def each(value: object, path: str, read: Callable[[Any], T]) -> tuple[T, ...]:
-    """Return every entry of a list, read; `null` is the empty list."""
+def each(value: object, path: str, read: Callable[[Any], T], *, start: int = 0) -> tuple[T, ...]:
+    """Return every entry of a list from `start` on, read; `null` is the empty list."""
     found = []
-    for index, entry in enumerate(a_list(value, path)):
+    for index, entry in enumerate(a_list(value, path)[start:], start):
         try:
             found.append(read(entry))
         except FieldError as error:

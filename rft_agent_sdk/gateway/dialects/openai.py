@@ -21,6 +21,7 @@ from rft_agent_sdk.gateway.dialects.openai_messages import (
     parse_tools,
     write_assistant,
 )
+from rft_agent_sdk.gateway.dialects.recall import Recall
 from rft_agent_sdk.gateway.refusal import Refusal
 from rft_agent_sdk.gateway.samplers.base import Delta, PolicyRequest, Reply, ToolChoice
 from rft_agent_sdk.gateway.sse import DONE, event
@@ -49,7 +50,7 @@ class OpenAIDialect:
     bulky: ClassVar[frozenset[str]] = frozenset({"messages", "tools"})
     spelled: ClassVar[Mapping[str, str]] = {}  # the extras go by the names of this very wire
 
-    def parse(self, body: JSON) -> ChatRequest:
+    def parse(self, body: JSON, recall: Recall | None = None) -> ChatRequest:
         """Read a chat-completion request.
 
         Raises:
@@ -60,7 +61,7 @@ class OpenAIDialect:
         options = an_object(body.get("stream_options") or {}, "stream_options")
         return ChatRequest(
             PolicyRequest(
-                messages=parse_messages(body.get("messages")),
+                messages=parse_messages(body.get("messages"), recall),
                 tools=tools,
                 sampling=_sampling(body),
                 tool_choice=_tool_choice(body.get("tool_choice"), tools),

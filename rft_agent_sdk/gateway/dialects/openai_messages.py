@@ -13,19 +13,20 @@ from rft_agent_sdk.gateway.dialects.fields import (
     each,
     unsupported,
 )
+from rft_agent_sdk.gateway.dialects.recall import Recall
 from rft_agent_sdk.types import JSON, Message, ToolCall, ToolSpec
 
 _ROLES = "system, developer, user, assistant or tool"
 _NO_PARAMETERS: JSON = {"type": "object", "properties": {}}
 
 
-def parse_messages(value: object) -> tuple[Message, ...]:
+def parse_messages(value: object, recall: Recall | None = None) -> tuple[Message, ...]:
     """Read a `messages` list.
 
     Raises:
         Refusal: 400, naming the message and field.
     """
-    found = each(value, "messages", _message)
+    found: tuple[Message, ...] = (recall.each if recall else each)(value, "messages", _message)
     if not found:
         raise bad("messages", "a list of at least one message", value)
     return found
