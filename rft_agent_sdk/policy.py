@@ -174,7 +174,23 @@ def bound_body(body: JSON, rollout: Rollout) -> JSON:
     sampling = rollout.request.sampling.as_openai()
     if "max_tokens" in sampling:  # its newer name would go before it, or clash with it
         body = {name: value for name, value in body.items() if name != "max_completion_tokens"}
-    return {**optional, **body, **sampling, "model": endpoint.model_id}
+    whole: JSON = _encodable({**optional, **body, **sampling, "model": endpoint.model_id})
+    return whole
+
+
+def _encodable(value: Any) -> Any:
+    r"""Return a JSON value whose text has UTF-8.
+
+    A policy may write half a surrogate pair (`"\ud83d"`) into a call's arguments; agents parse them and
+    send them back as text, and the one bad call would end the rollout in the client's encoder.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(item) for item in value]
+    return value
 
 
 class _PolicyAuth(httpx.Auth):

@@ -181,6 +181,16 @@ def test_arguments_that_are_no_json_reach_the_environment_as_a_bad_call():
     assert episode.calls == [3]
 
 
+def test_half_a_surrogate_pair_in_a_call_is_one_bad_call_and_no_more():
+    broken = completion("", calls=[("add", '{"n": "\\ud83d \\u00e9"}')])
+    _, _, server, episode = played([broken, add(3)])
+    assert episode.calls == [3]
+    assert (
+        "? \u00e9"
+        in server.samples[1].json["messages"][2]["tool_calls"][0]["function"]["arguments"]
+    )
+
+
 def test_an_environment_that_breaks_in_a_tool_ends_the_rollout_as_its_fault():
     with pytest.raises(EnvironmentFault, match="ZeroDivisionError") as caught:
         played([add(666), add(3)])
