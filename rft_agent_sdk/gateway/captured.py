@@ -69,6 +69,7 @@ class CapturedSession(SessionRollout):
             renderer,
             sampler,
             record=self._take,
+            noted=self._note,
             limits=session.limits,
             history_mode=session.history_mode,
             graph=self._graph,
@@ -150,11 +151,21 @@ class CapturedSession(SessionRollout):
 
     def _move(self, state: RolloutState) -> None:
         super()._move(state)
+        self._log_event()
+
+    def _note(self) -> None:
+        """Log that a limit was reached: it decides why the session ended. Once is enough."""
+        with self._lock:
+            if self._state is RolloutState.PENDING and self.capture.counts["over_limit"] == 1:
+                self._log_event()
+
+    def _log_event(self) -> None:
         event = {
-            "state": state.value,
+            "state": self._state.value,
             "outcome": self._outcome,
             "rewards": list(self._rewards),
             "tokens": dict(self._tokens),
+            "counts": [dict(self.counts), dict(self.capture.counts)],
         }
         self._write("event", event)
 
@@ -163,6 +174,9 @@ class CapturedSession(SessionRollout):
         self._outcome = None if event["outcome"] is None else Outcome(event["outcome"])
         self._rewards = tuple(event["rewards"])
         self._tokens = dict(event["tokens"])
+        for counts, logged in zip((self.counts, self.capture.counts), event["counts"], strict=True):
+            counts.clear()
+            counts.update(logged)
         self._move(RolloutState(event["state"]))
 
     def _write(self, kind: str, record: Any) -> None:
