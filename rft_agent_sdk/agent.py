@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rft_agent_sdk.environment import Environment, Episode
-from rft_agent_sdk.faults import environment_code
+from rft_agent_sdk.faults import broke_off, environment_code
 from rft_agent_sdk.reward import Reward
 from rft_agent_sdk.rollout import Rollout
 from rft_agent_sdk.types import Outcome, ToolSpec
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+BROKEN_REPLIES = 5
+"""Replies in a row that may break off before the rollout is given up."""
 MAX_TURNS = 64
 """Model calls one conversation may make, against an episode that never ends."""
 
@@ -86,7 +88,7 @@ class _Conversation:
         while message is not None and self._turns_left > 0 and not self._is_done():
             before = self._rollout.calls.succeeded
             try:
-                self._agent(message, limits={"turns": self._turns_left})
+                self._talk(message)
             except (MaxTokensReachedException, ContextWindowOverflowException):
                 self._rollout.outcome = Outcome.TRUNCATED
                 message = None
@@ -96,6 +98,26 @@ class _Conversation:
                 self._turns_left -= max(1, self._rollout.calls.succeeded - before)
             if self._fault is not None:
                 raise self._fault
+
+    def _talk(self, message: str) -> None:
+        """Run the agent until it stops; a reply that broke off is asked for again.
+
+        The client repeats a call until a reply begins, and cannot once it has; here the history still ends
+        where it was asked, so the same turn is asked for.
+        """
+        asked: str | None = message
+        for _ in range(BROKEN_REPLIES):
+            try:
+                self._agent(asked, limits={"turns": self._turns_left})
+            except Exception as error:
+                if not broke_off(error):
+                    raise
+                self._rollout.check_open()
+                logger.warning("rollout=<%s> | a reply broke off", self._rollout.request.rollout_id)
+                asked = None
+            else:
+                return
+        self._agent(asked, limits={"turns": self._turns_left})
 
     def _recovered(self, text: str) -> str | None:
         """Play the calls written in `text`; return what the tools answered, `None` if there were none."""

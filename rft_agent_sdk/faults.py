@@ -51,6 +51,19 @@ def classify(error: BaseException, rollout: Rollout) -> Outcome:
     return Outcome.AGENT_ERROR
 
 
+def broke_off(error: BaseException) -> bool:
+    """Whether a reply that had begun did not come to its end: a lost connection, an error event.
+
+    What the OpenAI client raises before a reply begins has been retried by it already.
+    """
+    names = [(type(c).__module__.partition(".")[0], type(c).__name__) for c in _chain(error)]
+    if ("openai", "APIConnectionError") in names or ("openai", "APITimeoutError") in names:
+        return False
+    return ("openai", "APIError") in names or any(
+        library in ("httpx", "httpcore") for library, _ in names
+    )
+
+
 def _timeout(rollout: Rollout) -> Outcome:
     """Tell whose doing it is that the time is up."""
     return Outcome.INFRASTRUCTURE_ERROR if rollout.calls.failing else Outcome.TIMEOUT

@@ -5,6 +5,8 @@ import threading
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import httpx
+import openai
 import pytest
 
 from rft_agent_sdk import Outcome, Reward, Rollout, TaskError, ToolResult, ToolSpec, play
@@ -238,6 +240,20 @@ def test_throttling_is_waited_out_by_the_client_and_not_by_the_agent():
     assert rollout.calls.throttled == 2
 
 
+def test_a_reply_that_breaks_off_is_asked_for_again_with_the_same_history():
+    broken = Answer(body=add(2), cut=60)
+    _, rollout, server, episode = played([add(1), broken, broken, add(2)])
+    assert episode.calls == [1, 2]
+    assert rollout.calls.succeeded == 2
+    asked = [seen.json["messages"] for seen in server.samples]
+    assert asked[1] == asked[2] == asked[3]
+
+
+def test_replies_that_always_break_off_end_the_rollout():
+    with pytest.raises((httpx.TransportError, openai.APIError)):
+        played([Answer(body=add(2), cut=60)] * 20)
+
+
 def test_no_call_starts_past_the_deadline():
     with pytest.raises(RolloutOver):
         played([Answer(body=add(1), delay_s=0.6), add(2)], budget_s=0.5)
@@ -262,8 +278,6 @@ def test_only_known_reasoning_efforts_are_sent(monkeypatch, effort):
 
 
 def test_an_unrelated_400_is_not_repeated():
-    import openai
-
     with pytest.raises(openai.BadRequestError):
         played([Answer(400, {"error": {"message": "no such model"}})])
 
