@@ -21,6 +21,7 @@ from rft_agent_sdk.types import Outcome, ToolSpec
 
 if TYPE_CHECKING:
     from strands import Agent
+    from strands.hooks import BeforeToolCallEvent
 
 logger = logging.getLogger(__name__)
 
@@ -138,9 +139,10 @@ class _Conversation:
     def _make_agent(self) -> Agent:
         from strands import Agent
         from strands.agent.conversation_manager import NullConversationManager
+        from strands.hooks import BeforeToolCallEvent
         from strands.tools.executors import SequentialToolExecutor
 
-        return Agent(
+        agent = Agent(
             model=self._rollout.model(),
             tools=[self._tool(spec) for spec in self._episode.tools],
             system_prompt=_system_prompt(self._episode.system_prompt),
@@ -150,6 +152,16 @@ class _Conversation:
             retry_strategy=None,
             load_tools_from_directory=False,
         )
+        agent.hooks.add_callback(BeforeToolCallEvent, self._to_the_episode)
+        return agent
+
+    def _to_the_episode(self, event: BeforeToolCallEvent[Any]) -> None:
+        """Let the episode answer a call of an unknown tool, which Strands would answer on its own.
+
+        It could not count it, and so could not end a play that is nothing but such calls.
+        """
+        if event.selected_tool is None:
+            event.selected_tool = self._tool(ToolSpec(event.tool_use["name"], "", {}))
 
     def _tool(self, spec: ToolSpec) -> Any:
         from strands.tools.tools import PythonAgentTool

@@ -34,6 +34,7 @@ class Sum(Episode):
     total: int = 0
     calls: list = field(default_factory=list)
     recovered: int = 0
+    unknown: list = field(default_factory=list)
 
     @property
     def done(self):
@@ -46,6 +47,9 @@ class Sum(Episode):
     def call(self, name, arguments, *, recovered=False):
         if arguments.get("n") == 666:
             raise ZeroDivisionError("the environment broke")
+        if name != "add":
+            self.unknown.append(name)
+            return ToolResult("no such tool", is_error=True)
         if not isinstance(arguments.get("n"), int):
             return ToolResult("n must be an integer", is_error=True)
         self.calls.append(arguments["n"])
@@ -226,6 +230,14 @@ def test_a_task_that_cannot_start_is_the_environments_fault(task, error):
         played([], task=task)
     rollout = Rollout(parse_request({"prompt": "x", "_config": {"base_url": "http://127.0.0.1:1"}}))
     assert classify(caught.value, rollout) is Outcome.ENVIRONMENT_ERROR
+
+
+def test_a_call_of_an_unknown_tool_is_the_episodes_to_answer(caplog):
+    unknown = completion("", calls=[("fly", '{"to": "mars"}')])
+    _, _, server, episode = played([unknown, add(3)])
+    assert episode.unknown == ["fly"]
+    assert "no such tool" in json.dumps(server.samples[1].json["messages"][-1])
+    assert "ERROR" not in caplog.text
 
 
 def test_an_endless_episode_is_bounded():
