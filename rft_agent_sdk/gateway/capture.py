@@ -319,7 +319,7 @@ class CapturingPolicy(Policy):
             await asyncio.wait(self._rooms, return_when=asyncio.FIRST_COMPLETED)
         self._rooms[task] = room
         task.add_done_callback(self._rooms.pop)
-        return replace(sampling, max_tokens=room)
+        return sampling if room == sampling.max_tokens else replace(sampling, max_tokens=room)
 
     def _room(self, sampling: SamplingParams, prompt_tokens: int) -> int | None:
         """Return how many tokens may be sampled, `None` where turns on their way decide.

@@ -29,6 +29,7 @@ RETRY_HEADER = b"x-stainless-retry-count"
 """How the official clients count their own retries."""
 NONCE_HEADER = b"x-rft-nonce"
 """With a value of its own, a request equal to an earlier one is a new one and no retry."""
+_NOTHING_ASKED = SamplingParams()
 
 
 async def chat(visit: Visit) -> None:
@@ -111,13 +112,19 @@ def _on_terms(request: ChatRequest, rollout: GatewayRollout, dialect: Dialect) -
     if fixed is None:
         return request
     asked = request.policy.sampling
+    sampling = fixed if asked == _NOTHING_ASKED else _held(fixed, asked, rollout)
+    return replace(request, policy=replace(request.policy, sampling=sampling))
+
+
+def _held(fixed: SamplingParams, asked: SamplingParams, rollout: GatewayRollout) -> SamplingParams:
+    """Return the parameters that are fixed, and where none is, those asked for."""
     values = {}
     for field in fields(SamplingParams):
         held, wanted = getattr(fixed, field.name), getattr(asked, field.name)
         if held is not None and wanted not in (None, held):
             rollout.counts["sampling_ignored"] += 1
         values[field.name] = wanted if held is None else held
-    return replace(request, policy=replace(request.policy, sampling=SamplingParams(**values)))
+    return SamplingParams(**values)
 
 
 async def _asked(rollout: GatewayRollout, request: ChatRequest) -> Reply:
