@@ -55,7 +55,8 @@ class Head:
         children = self.place.children
         child = children.get(context_key(_recorded(message, self.ids))) if children else None
         if child is not None and child.message is not None:
-            yield replace(self, place=child, ids=_renamed(self.ids, message, child.message))
+            ids = _renamed(self.ids, message, child.message)
+            yield Head(child, self.turn, ids, self.restored, self.rewritten)
 
     def rest(self, messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], Place | None]:
         """Return the messages after the last reply as recorded, or as they are to be recorded.

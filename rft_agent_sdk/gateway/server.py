@@ -139,6 +139,7 @@ class GatewayServer:
             http="httptools" if is_fast else "h11",
             loop="auto",
             ws="none",
+            proxy_headers=False,  # nobody here asks who the client is
             lifespan="on",
             log_config=None,
             access_log=False,
