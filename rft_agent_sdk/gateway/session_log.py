@@ -7,6 +7,7 @@ answered; a line that a crash of the machine cut off is the last one, and was no
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,14 +86,21 @@ def read_logs(folder: Path) -> Iterator[Logged]:
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
-    import orjson
-
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            yield orjson.loads(line)
+            yield _parsed(line)
         except ValueError as error:
             raise UsageError(f"{path}, line {number}: no JSON ({error})") from None
     if lines[-1]:
         # Cut off in mid-line. The next line must not continue it.
         os.truncate(path, path.stat().st_size - len(lines[-1]))
+
+
+def _parsed(line: bytes) -> Any:
+    import orjson
+
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)  # it takes half a surrogate pair, which a task may hold

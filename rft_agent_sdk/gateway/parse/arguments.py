@@ -32,11 +32,16 @@ def skip_space(text: str, position: int) -> int:
 def to_json(arguments: dict[str, Any]) -> str:
     """Return arguments as JSON text that has a UTF-8 form."""
     encoded = json.dumps(arguments, ensure_ascii=False)
+    return encoded if _is_text(encoded) else json.dumps(arguments)
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text has a UTF-8 form: no half of a surrogate pair, which JSON can spell, is in it."""
     try:
-        encoded.encode()
-    except UnicodeEncodeError:  # half a surrogate pair
-        return json.dumps(arguments)
-    return encoded
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -101,7 +106,7 @@ def _read_call(text: str, position: int) -> tuple[ToolCall, int]:
             call_id = value
         elif key in ("arguments", "parameters"):
             arguments = _as_arguments(value, text[start:end])
-    if not name:
+    if not name or not _is_text(f"{name}{call_id}{arguments}"):
         raise NotJSON
     return ToolCall(name, arguments, call_id), skip_space(text, end) + 1
 

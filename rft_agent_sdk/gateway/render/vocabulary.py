@@ -133,7 +133,14 @@ class Vocabulary:
         return value
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of rendered text; broken control strings become plain text."""
+        """Return the ids of rendered text; broken control strings become plain text.
+
+        Half a surrogate pair, which JSON can spell and no tokenizer takes, becomes U+FFFD.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if BREAK not in text:
             return self._coder.encode(text)
         ids: list[int] = []
