@@ -151,6 +151,8 @@ class CapturedSession(SessionRollout):
 
     def _move(self, state: RolloutState) -> None:
         super()._move(state)
+        if state is not RolloutState.PENDING:
+            self._graph.release()
         self._log_event()
 
     def _note(self) -> None:

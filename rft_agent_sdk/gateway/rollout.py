@@ -208,3 +208,5 @@ class GatewayRollout:
 
     def _move(self, state: RolloutState) -> None:
         self._state = state
+        if state is not RolloutState.PENDING:
+            self.recall = Recall()  # nothing will be sent on top of it

@@ -43,6 +43,11 @@ async def marked(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Mess
     return marked_reply(MARK.findall(messages[1].text)[0], turn)
 
 
+async def endless(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Message:
+    """Plays on, the same every turn."""
+    return marked_reply(MARK.findall(messages[1].text)[0], 0)
+
+
 def marked_reply(mark: str, turn: int) -> Message:
     """What `marked` says."""
     if turn == TURNS - 1:
@@ -60,7 +65,7 @@ class Players(Environment):
         raise TaskError("these players bring their own conversations")
 
     def policies(self) -> dict[str, Any]:
-        return {"gated": gated, "marked": marked}
+        return {"endless": endless, "gated": gated, "marked": marked}
 
 
 environment = Players()

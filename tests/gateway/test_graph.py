@@ -499,3 +499,17 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_conversation():
     best = [min(times) for times in zip(*runs, strict=True)]
     # About 2 times here; reading 120 turns message by message would be 30 times.
     assert min(best[110:]) < 10 * min(best[1:11])
+
+
+def test_a_graph_that_kept_nothing_for_a_next_turn_reads_and_goes_on_the_same():
+    kept, released = two_turns(), two_turns()
+    released.graph.release()
+    going_on = longer(result("call_2", "GGGGG"))
+    assert released.graph.ids(released.graph.turns[1]) == kept.graph.ids(kept.graph.turns[1])
+    for play in (kept, released):
+        play.graph.release()
+        match = play.graph.match([dropped(message) for message in going_on], TOOLS)
+        assert (match.turn, match.history) == (play.graph.turns[1], going_on)
+        play.ask(going_on, called("Done."))
+    assert released.graph.counters() == kept.graph.counters()
+    assert [turn.extends for turn in released.graph.turns] == [False, True, True]
