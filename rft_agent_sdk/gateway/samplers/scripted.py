@@ -52,17 +52,20 @@ class ScriptedPolicy(Policy):
 
     async def reply(self, request: PolicyRequest) -> Reply:
         """Return what the function says, refused if it breaks what the client asked for."""
-        tools = _offered(request)
-        found = await self._call(request.messages, tools)
-        if isinstance(found, Message):
-            usage = Usage(
-                estimated_tokens(request.messages, request.tools), estimated_tokens([found])
-            )
-            found = Reply(found, "tool_calls" if found.tool_calls else "stop", usage)
-        if not isinstance(found, Reply) or found.message.role != "assistant":
+        found = await self.said(request)
+        if isinstance(found, Reply):
+            return found
+        usage = Usage(estimated_tokens(request.messages, request.tools), estimated_tokens([found]))
+        return Reply(found, "tool_calls" if found.tool_calls else "stop", usage)
+
+    async def said(self, request: PolicyRequest) -> Message | Reply:
+        """Return the same for those who count tokens themselves: an estimate reads the whole history."""
+        found = await self._call(request.messages, _offered(request))
+        message = found.message if isinstance(found, Reply) else found
+        if not isinstance(message, Message) or message.role != "assistant":
             raise TypeError(f"a policy function must return an assistant Message, got {found!r}")
-        _check_kept(request, found.message)
-        return found
+        _check_kept(request, message)
+        return found if isinstance(found, Reply) else message
 
     async def _call(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> object:
         found: object

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rft_agent_sdk.gateway.samplers.base import PolicyRequest
+from rft_agent_sdk.gateway.samplers.base import PolicyRequest, Reply
 from rft_agent_sdk.gateway.samplers.scripted import ScriptedPolicy, ScriptFunction
 from rft_agent_sdk.gateway.samplers.token import (
     Sampled,
@@ -63,13 +63,14 @@ class ScriptedSampler(Sampler):
     async def sample(self, request: SampleRequest) -> Sampled:
         """Ask the function, and write its message down."""
         asked = PolicyRequest(tuple(request.messages), tuple(request.tools), request.sampling)
-        reply = await self._policy.reply(asked)
-        ids = self._renderer.write(reply.message, prompt=request.prompt)
-        is_cut = reply.finish_reason == "length"
+        said = await self._policy.said(asked)
+        message = said.message if isinstance(said, Reply) else said
+        ids = self._renderer.write(message, prompt=request.prompt)
+        is_cut = isinstance(said, Reply) and said.finish_reason == "length"
         if is_cut and ids and ids[-1] in request.stop_ids:
             ids = ids[:-1]  # the function says that its turn was cut off, and so never closed
         if not ids:
-            raise SampleFault(f"the renderer wrote no token for {reply.message!r}")
+            raise SampleFault(f"the renderer wrote no token for {message!r}")
         end: SampleEnd = "length" if is_cut else "stop"
         return cut(Sampled(ids, [0.0] * len(ids), end, self._version), request.sampling.max_tokens)
 
