@@ -29,6 +29,8 @@ class ToldSampler(Sampler):
     def __init__(self):
         self.answers = {}
         """Prompt and answer by version; refused ones are not in it."""
+        self.requests = {}
+        """What was asked, by version."""
         self.calls = 0
         self.say = None
         """From the request to ids, logprobs and whether the limit cut it off; may raise."""
@@ -48,6 +50,7 @@ class ToldSampler(Sampler):
         sampled = Sampled(ids, logprobs, "length" if is_cut else "stop", number)
         sampled = cut(sampled, request.sampling.max_tokens)
         self.answers[number] = list(request.prompt), sampled
+        self.requests[number] = request
         return sampled
 
     async def stream(self, request):
@@ -118,9 +121,21 @@ class Played:
             assert trained[version] == sum(map(usable, sampled.logprobs))
         if trajectory.samples:
             assert math.fsum(s.weight for s in trajectory.samples) == pytest.approx(1, abs=1e-12)
+        self._check_prompts()
         self._check_counters(trajectory)
         self._check_log(trajectory)
         return trajectory
+
+    def _check_prompts(self):
+        """A prompt is a whole render, or goes on from a turn that had the same tools."""
+        for turn in self.policy.graph.turns:
+            request = self.sampler.requests[turn.version]
+            if turn.rendering == "rendered":
+                assert list(request.prompt) == self.made.render(request.messages, request.tools)
+            else:
+                assert turn.extends
+                assert turn.tools == turn.parent.tools
+                assert not {"assistant", "system"} & {message.role for message in turn.context}
 
     def _check_sample(self, sample, trained, seen):
         end = 0

@@ -23,7 +23,7 @@ from rft_agent_sdk.types import Message, SamplingParams, ToolCall, ToolSpec
 from tests.gateway.capture_play import Played, certain, echo, failed, run
 from tests.gateway.templates import GUESS, TOKENS, renderer, tokenizer
 
-EXAMPLES = 12
+EXAMPLES = 8
 """Conversations for each template."""
 PHASES = (Phase.generate,)
 """Conversations are found quickly and shrink slowly: a failure is told as it was found."""
