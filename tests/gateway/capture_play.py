@@ -13,7 +13,7 @@ from rft_agent_sdk.gateway.capture import Limits
 from rft_agent_sdk.gateway.captured import CapturedSession, SessionTerms, opened
 from rft_agent_sdk.gateway.refusal import Refusal
 from rft_agent_sdk.gateway.samplers.base import PolicyRequest, Reply
-from rft_agent_sdk.gateway.samplers.token import Sampled, SampledPiece, Sampler, cut
+from rft_agent_sdk.gateway.samplers.token import Sampled, SampledPiece, Sampler, SampleRequest, cut
 from rft_agent_sdk.gateway.session_log import SessionLog, read_logs
 from rft_agent_sdk.types import Outcome, ToolCall
 
@@ -29,7 +29,7 @@ class ToldSampler(Sampler):
     def __init__(self):
         self.answers = {}
         """Prompt and answer by version; refused ones are not in it."""
-        self.requests = {}
+        self.requests: dict[object, SampleRequest] = {}
         """What was asked, by version."""
         self.calls = 0
         self.say = None
