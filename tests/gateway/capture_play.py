@@ -134,6 +134,7 @@ class Played:
                 assert list(request.prompt) == self.made.render(request.messages, request.tools)
             else:
                 assert turn.extends
+                assert turn.parent is not None
                 assert turn.tools == turn.parent.tools
                 assert not {"assistant", "system"} & {message.role for message in turn.context}
 
