@@ -6,8 +6,14 @@ from typing import Any
 
 import openai
 import pytest
+import uvloop
 
+from rft_agent_sdk.gateway import Gateway, GatewayServer
+from rft_agent_sdk.gateway.render import load_renderer
+from tests.bench import gateway_speed
 from tests.bench.__main__ import main
+from tests.bench.gateway_load import alone, saturate
+from tests.bench.gateway_ours import SAMPLING, NullSampler
 from tests.bench.policy_server import policy_server
 from tests.bench.sides import OURS, PEER
 from tests.bench.table import Row, render
@@ -70,3 +76,28 @@ def test_the_scripted_policy_guesses_the_answer_once(stream):
             with urllib.request.urlopen(request) as response:
                 assert response.status == 200
         assert seen.is_whole_rollout()
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_the_load_generator_plays_whole_sessions_that_are_captured_in_one_piece(is_alone):
+    sampler = NullSampler()
+    gateway = Gateway(renderer=load_renderer(), sampler=sampler)
+    with GatewayServer(gateway) as server:
+        sessions = [gateway.open(sampling=SAMPLING) for _ in range(3)]
+        keys, port = [session.secret for session in sessions], int(server.url.rpartition(":")[2])
+        if is_alone:
+            times = uvloop.run(alone(port, keys, 4))
+            assert [len(session) for session in times] == [4, 4, 4]
+        else:
+            assert uvloop.run(saturate(port, keys, clients=2, turns=4)) > 0
+        for session in sessions:
+            trajectory = session.seal()
+            assert trajectory.turns == 4
+            assert trajectory.counters["extended"] == 3
+            assert len(trajectory.samples) == 1
+            assert trajectory.trained_tokens == 4 * len(sampler.ids)
+
+
+def test_the_peer_gateway_has_a_server_and_its_dependencies():
+    assert (gateway_speed.PEER.source / "server.py").is_file()
+    assert "agentcore-rl-toolkit[gateway]==0.2.0" in gateway_speed.PEER.dependencies

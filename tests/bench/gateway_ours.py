@@ -20,15 +20,15 @@ class NullSampler(Sampler):
     def __init__(self) -> None:
         data = resources.files("rft_agent_sdk.gateway.data")
         tokenizer = Tokenizer.from_str(data.joinpath("tokenizer.json").read_text("utf-8"))
-        self._ids: list[int] = tokenizer.encode(REPLY, add_special_tokens=False).ids
-        self._logprobs: list[float | None] = [-0.5] * len(self._ids)
+        self.ids: list[int] = tokenizer.encode(REPLY, add_special_tokens=False).ids
+        self._logprobs: list[float | None] = [-0.5] * len(self.ids)
 
     @property
     def version(self) -> int:
         return 0
 
     async def sample(self, request: SampleRequest) -> Sampled:
-        return Sampled(list(self._ids), list(self._logprobs), "stop", self.version)
+        return Sampled(list(self.ids), list(self._logprobs), "stop", self.version)
 
 
 def main() -> None:
