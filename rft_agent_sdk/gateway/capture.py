@@ -290,8 +290,8 @@ class CapturingPolicy(Policy):
             if more is not None:
                 rendering: Rendering = "bridged" if self.renderer.mode == "bridge" else "healed"
                 return _Prompt(before + more, rendering, True)
-        is_extension = None if self._mode == "tree" else False
-        return _Prompt(self._rendered(match.history, tools), "rendered", is_extension)
+        # A whole render may happen to begin with the turn before it; the ids alone say so.
+        return _Prompt(self._rendered(match.history, tools), "rendered", None)
 
     def _goes_on(self, match: Match, turn: TurnNode) -> bool:
         """Whether a request only adds messages of others to a turn asked with the same tools."""
