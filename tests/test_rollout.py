@@ -445,7 +445,9 @@ def test_a_function_that_awaits_a_task_it_cancelled_ends_with_the_floor(server):
 
 def test_a_function_that_cancels_itself_ends_with_the_floor(server):
     async def function(payload):
-        asyncio.current_task().cancel()
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
         await asyncio.sleep(60)
 
     assert run(function, server)["_rft"]["outcome"] == "agent_error"
