@@ -49,8 +49,7 @@ class Flight:
                 told += 1
             if self.task.done():
                 break
-            if not more.is_set():
-                await more.wait()
+            await more.wait()
         yield self.task.result()
 
     def _wake(self) -> None:

@@ -12,7 +12,8 @@ import openai
 import pytest
 
 from rft_agent_sdk import Outcome
-from rft_agent_sdk.gateway import Gateway, GatewayServer, Refusal
+from rft_agent_sdk.gateway import Delta, Gateway, GatewayServer, Refusal, Reply
+from rft_agent_sdk.gateway.flight import Flight
 from rft_agent_sdk.gateway.render import load_renderer
 from rft_agent_sdk.gateway.samplers.token import Sampled, SampledPiece, Sampler
 from rft_agent_sdk.types import Message
@@ -20,6 +21,8 @@ from rft_agent_sdk.types import Message
 RENDERER = load_renderer()
 GO: Any = [{"role": "user", "content": "go"}]
 LONG = "<think>\nThe E is fixed.\n</think>\n\nI guess CRANE, since it is a word of five.<|im_end|>"
+WAIT_S = 10
+"""Long enough for a busy machine; no comment comes meanwhile, so that a silent stream fails its test."""
 CALL = '<tool_call>\n{"name": "guess_word", "arguments": {"guess": "CRANE"}}\n</tool_call>'
 GUESS = {
     "name": "guess_word",
@@ -75,7 +78,7 @@ class Table:
 
     def __init__(self, stack, sampler):
         self.stack, self.sampler = stack, sampler
-        self.gateway = Gateway(renderer=RENDERER, sampler=sampler)
+        self.gateway = Gateway(renderer=RENDERER, sampler=sampler, keep_alive_s=60)
         self.server = stack.enter_context(GatewayServer(self.gateway))
         self.open()
 
@@ -91,13 +94,16 @@ class Table:
 
     def openai(self) -> Any:
         made = openai.OpenAI(
-            base_url=f"{self.server.url}/v1", api_key=self.session.secret, max_retries=0
+            base_url=f"{self.server.url}/v1",
+            api_key=self.session.secret,
+            max_retries=0,
+            timeout=WAIT_S,
         )
         return self.stack.enter_context(made).chat.completions
 
     def anthropic(self) -> Any:
         made = anthropic.Anthropic(
-            base_url=self.server.url, api_key=self.session.secret, max_retries=0
+            base_url=self.server.url, api_key=self.session.secret, max_retries=0, timeout=WAIT_S
         )
         self.stack.callback(made.close)
         return made.messages
@@ -112,6 +118,14 @@ def sit():
     """Makes tables."""
     with ExitStack() as stack:
         yield lambda *args, **options: Table(stack, Typist(*args, **options))
+
+
+def until(is_so):
+    """Wait for something that another thread does."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def joined(chunks):
@@ -251,9 +265,7 @@ def test_a_client_that_hangs_up_loses_nothing_and_a_resend_replays_it(sit):
     with table.stream() as stream:
         next(chunk for chunk in stream if joined([chunk])[0])
     table.open_gate()
-    deadline = time.monotonic() + 5
-    while not table.session.turns and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: table.session.turns)
     (turn,) = table.session.turns
     assert joined(table.stream())[1] == turn.reply.text
     assert plain(table.openai().create(model="m", messages=GO))[1] == turn.reply.text
@@ -272,10 +284,9 @@ def test_one_that_joins_hears_what_was_said_and_goes_on_live(sit):
         target=lambda: found.append(table.openai().create(model="m", messages=GO))
     )
     asked.start()
-    while table.capture.counts["joined"] < 2:
-        time.sleep(0.005)
+    until(lambda: table.capture.counts["joined"] == 2)
     table.open_gate()
-    asked.join(5)
+    asked.join(WAIT_S)
     assert joined([*heard, *first]) == joined([*late, *second]) == plain(found[0])
     assert (table.sampler.calls, len(table.session.turns)) == (1, 1)
 
@@ -287,12 +298,11 @@ def test_a_stream_that_joins_a_plain_request_gets_the_whole(sit):
         target=lambda: found.append(table.openai().create(model="m", messages=GO))
     )
     asked.start()
-    while table.sampler.said < 15:
-        time.sleep(0.005)
+    until(lambda: table.sampler.said == 15)
     stream = table.stream()
     table.open_gate()
     whole = joined(stream)
-    asked.join(5)
+    asked.join(WAIT_S)
     assert whole == plain(found[0])
     assert table.sampler.calls == 1
 
@@ -369,9 +379,33 @@ def test_the_first_words_reach_a_raw_client_while_sampling_waits(sit):
     body = {"model": "m", "messages": GO, "stream": True}
     headers = {"Authorization": f"Bearer {table.session.secret}"}
     url = f"{table.server.url}/v1/chat/completions"
-    with httpx.stream("POST", url, json=body, headers=headers, timeout=5) as reply:
+    with httpx.stream("POST", url, json=body, headers=headers, timeout=WAIT_S) as reply:
         lines = reply.iter_lines()
         assert next(line for line in lines if "reasoning_content" in line)
         assert not table.sampler.gate.is_set()
         table.open_gate()
         assert list(lines)[-2] == "data: [DONE]"
+
+
+async def test_who_stops_waiting_for_a_flight_takes_nothing_from_the_others():
+    flight, gate = Flight(is_live=True), asyncio.Event()
+    reply = Reply(Message("assistant", "ab"))
+
+    async def work():
+        flight.say([Delta(text="a")])
+        await gate.wait()
+        flight.say([Delta(text="b")])
+        return reply
+
+    async def heard():
+        return [piece async for piece in flight.pieces()]
+
+    task = flight.start(work())
+    waiting = [asyncio.ensure_future(one()) for one in (flight.whole, heard, flight.whole, heard)]
+    await asyncio.sleep(0)
+    for gone in waiting[:2]:
+        gone.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    assert await waiting[2] == await task == reply
+    assert await waiting[3] == await heard() == [Delta(text="a"), Delta(text="b"), reply]

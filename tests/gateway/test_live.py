@@ -30,6 +30,7 @@ WRITTEN = [
     *(f"<tool_call>\n{CALL}\n</tool_call>", CALL, f"[TOOL_CALLS][{CALL}]", '[ARGS]{"guess": "X"}'),
     *("<|tool_call>call:guess_word{guess:1}<tool_call|>", "call:guess_word{", "to=functions."),
     *("<tool_call>\n<function=guess_word>\n<parameter=guess>\nX\n</parameter>\n</function>",),
+    *(f"</th{BREAK}ink>", f"<tool{BREAK}_call>"),
     *('{"a": 1}', "{", "}", "[", "assistant", "thought", "guess_word"),
 ]
 """What models write, right and wrong, of every family."""
@@ -106,7 +107,7 @@ def check_told(turns: Turns, prompt, ids, cuts, reason) -> None:
     assert rest.tool_calls == whole.tool_calls
 
 
-@settings(max_examples=2500)
+@settings(max_examples=1200)
 @given(
     st.sampled_from(sorted(TOKENS)),
     TURNS,
@@ -121,7 +122,7 @@ def test_what_is_told_is_the_beginning_of_what_is_read(name, pieces, head, cuts,
     check_told(turns, prompt, ids_of(turns.vocabulary, pieces), cuts, reason)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=600)
 @given(
     st.sampled_from(sorted(FAMILIES)),
     TURNS,
@@ -134,7 +135,36 @@ def test_so_it_is_where_marks_are_no_tokens_of_their_own(name, pieces, head, cut
     check_told(turns, turns.vocabulary.encode("<|im_end|>" + head), ids, cuts, "stop")
 
 
-@settings(max_examples=1000)
+HEADERS = st.sampled_from(
+    [
+        *("<|channel|>analysis", "<|channel|>final", "<|channel|>commentary", "", "to=assistant"),
+        *("<|channel|>commentary to=functions.guess_word", "to=a<|channel|>analysis", "<|end|>"),
+    ]
+)
+BODIES = st.sampled_from(["Hm. ", "", "\n", "So", " ", "{}", "<|message|>", "<|channel|>", "<|sta"])
+ENDS = st.sampled_from(
+    ["<|end|>", "<|end|>", "<|return|>", "<|call|>", "", "<|end|> \n", "<|end|>x"]
+)
+MESSAGES = st.tuples(HEADERS, st.sampled_from(["<|message|>"] * 4 + [" "]), BODIES, BODIES, ENDS)
+
+
+@settings(max_examples=1200)
+@given(
+    st.lists(MESSAGES, min_size=1, max_size=4),
+    st.sampled_from(
+        ["", "<|start|>assistant", "<|start|>assistant<|channel|>analysis<|message|>x"]
+    ),
+    st.lists(st.integers(0, 10_000), max_size=40),
+    st.booleans(),
+)
+def test_so_it_is_for_several_messages_in_one_turn(messages, head, cuts, is_spelled):
+    vocabulary = Vocabulary.of(tokenizer(*([] if is_spelled else TOKENS["gpt-oss"])))
+    turns = Turns(vocabulary, FAMILIES["harmony"])
+    raw = "<|start|>assistant".join("".join(parts) for parts in messages)
+    check_told(turns, vocabulary.encode(head), vocabulary.encode(raw), cuts, "stop")
+
+
+@settings(max_examples=600)
 @given(
     st.lists(st.integers(0, 287), max_size=20),
     st.lists(st.sampled_from(["é", "😀 a", "x<think>", "</think>", "a b"]), max_size=6),
@@ -246,11 +276,25 @@ def test_a_character_split_over_tokens_is_told_when_it_is_whole():
     assert [[delta.text for delta in live.take([i])] for i in ids] == [[], [], ["你"]]
 
 
-def test_text_that_spells_a_control_token_is_told_as_text():
+@pytest.mark.parametrize("size", [1, 100])
+def test_text_that_spells_a_control_token_is_told_as_text(size):
     turns = turns_of(renderer("qwen3"))
-    raw = "Say <|im_end|> or <tool_call>, yes"
-    chunks = [[number] for number in ids_of(turns.vocabulary, [(raw,)])]
-    assert told(turns, [], chunks)[2] == raw
+    pieces = ["<think>", ("no </think>",), "</think>", ("Say <|im_end|> or <tool_call>, yes",)]
+    ids = ids_of(turns.vocabulary, pieces)
+    chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
+    assert told(turns, [], chunks)[1:] == ("no </think>", "Say <|im_end|> or <tool_call>, yes")
+
+
+def test_nothing_is_told_from_the_private_character_on():
+    """What it splits is a mark or none, as the rest of the turn has it."""
+    vocabulary = Vocabulary.of(tokenizer("<|im_end|>"))
+    turns = Turns(vocabulary, FAMILIES["hermes"])
+    private = tokenizer("<|im_end|>").encode(BREAK, add_special_tokens=False).ids
+    ids = [*vocabulary.encode("<think>a. b </th"), *private, *vocabulary.encode("ink>c")]
+    for spelled in ([], [("<|im_end|>",)]):
+        more = ids_of(vocabulary, [" d", *spelled])
+        check_told(turns, [], ids + more, range(40), "stop")
+        assert told(turns, [], [[number] for number in ids + more])[1] == "a. b "
 
 
 def test_a_reply_that_does_not_begin_as_told_is_reported_and_leaves_nothing_of_that_field():
