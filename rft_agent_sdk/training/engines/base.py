@@ -26,7 +26,7 @@ class Datum:
     targets: tuple[int, ...]
     """The sequence without its first token."""
     weights: tuple[float, ...]
-    """1 where the target was sampled and trains (times the sample's weight, if the loop weighs), else 0."""
+    """1 where the target was sampled and trains, or its share under another weighting; else 0."""
     logprobs: tuple[float, ...]
     """Log-probability of the target when it was sampled, nats; 0 where the weight is 0."""
     advantages: tuple[float, ...]
