@@ -143,6 +143,5 @@ class TaggedFamily:
         return prefill.rfind(self.tags.opening) > prefill.rfind(self.tags.closing)
 
     def _without_closer(self, text: str) -> str:
-        for closer in self.stops:
-            text = text.removesuffix(closer)
-        return text
+        ending = next((closer for closer in sorted(self.stops) if text.endswith(closer)), "")
+        return text.removesuffix(ending)
