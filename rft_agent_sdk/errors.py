@@ -14,6 +14,7 @@
     ├── RolloutOver                   the rollout's deadline passed, or it was closed
     │   └── RolloutCancelled          the process or the caller asked it to stop
     ├── RolloutExit                   user code raised what is no Exception, such as SystemExit
+    ├── RolloutsFailed                too many rollouts of a training step were nobody's play
     └── JobRuntimeError               the Job Runtime (or gateway) refused or failed a report
         ├── ValidationError           400
         ├── AccessDeniedError         401, 403
@@ -100,6 +101,10 @@ class RolloutExit(RftError, RuntimeError):
 
     Raised in its place, so that neither the server nor the rollout's report is lost to it.
     """
+
+
+class RolloutsFailed(RftError):
+    """More rollouts of a training step failed, for no fault of the policy, than a run may lose."""
 
 
 class JobRuntimeError(RftError):
