@@ -1,0 +1,113 @@
+"""Where a run stands, as one small record, and the run's folder.
+
+The weights and the optimizer stay with the engine, which gave a name for them; the record holds that name
+and everything else that the next step depends on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.types import JSON
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All that a run needs to go on as if it had never stopped."""
+
+    step: int
+    """Steps done."""
+    engine_state: str
+    """What `Engine.load_state` takes."""
+    dataset: Mapping[str, Any]
+    """Where the dataset's cursor stands, seed included."""
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """Running totals of the metrics."""
+    loggers: Mapping[str, str] = field(default_factory=dict)
+    """Ids under which trackers know the run."""
+
+
+class RunFolder:
+    """The folder of a run: config.json, metrics.jsonl, rollouts.jsonl, checkpoints/."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Name the folder; it is made when something is written."""
+        self.path = Path(path)
+
+    @property
+    def metrics(self) -> Path:
+        """One line a step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def rollouts(self) -> Path:
+        """One line a rollout."""
+        return self.path / "rollouts.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One JSON file a checkpoint."""
+        return self.path / "checkpoints"
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write what the run was told."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        _write(self.path / "config.json", dict(config))
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint whole, or not at all; return its file."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        path = self.checkpoints / f"step-{checkpoint.step:06d}.json"
+        _write(path, {"format": _FORMAT, **asdict(checkpoint)})
+        return path
+
+    def latest(self) -> Checkpoint | None:
+        """Return the checkpoint of the latest step; `None` where there is none.
+
+        Raises:
+            UsageError: It cannot be read.
+        """
+        found = sorted(self.checkpoints.glob("step-*.json"), key=_step_of)
+        return read_checkpoint(found[-1]) if found else None
+
+
+def read_checkpoint(path: Path | str) -> Checkpoint:
+    """Return the checkpoint in a file.
+
+    Raises:
+        UsageError: There is none that this version reads.
+    """
+    try:
+        value: JSON = json.loads(Path(path).read_text("utf-8"))
+        if value.pop("format") != _FORMAT:
+            raise ValueError("another format")
+        return Checkpoint(**value)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"wanted a checkpoint of format {_FORMAT} in {str(path)!r}, got {type(error).__name__}: "
+            f"{error}; remove the file to resume from the one before it"
+        ) from error
+
+
+def _write(path: Path, value: JSON) -> None:
+    """Write JSON so that a reader, after a crash too, finds the old file or the new one."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    draft = path.with_suffix(".tmp")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _step_of(path: Path) -> int:
+    number = path.stem.removeprefix("step-")
+    return int(number) if number.isdecimal() else -1

@@ -1,0 +1,99 @@
+"""Trackers: what is told to one is what can be read back, and none ends a run."""
+
+import importlib
+import importlib.util
+import json
+import math
+from typing import Any
+
+import pytest
+
+from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.training.tracking import (
+    ConsoleTracker,
+    JsonlTracker,
+    MLflowTracker,
+    Trackers,
+    WandbTracker,
+)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+
+def test_metrics_are_one_line_a_step(tmp_path):
+    path = tmp_path / "run" / "metrics.jsonl"
+    tracker = JsonlTracker(path)
+    tracker.log(1, {"a": 1.5, "b": math.nan, "c": math.inf})
+    tracker.log(2, {"a": 2.0})
+    tracker.close()
+    assert lines(path) == [{"step": 1, "a": 1.5, "b": None, "c": None}, {"step": 2, "a": 2.0}]
+
+
+def test_a_resumed_run_writes_its_later_steps_anew(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    tracker = JsonlTracker(path)
+    for step in (1, 2, 3):
+        tracker.log(step, {"a": step})
+    tracker.close()
+    with path.open("ab") as file:
+        file.write(b'{"step": 1, "cut off')
+    again = JsonlTracker(path, resume_after=2)
+    again.log(3, {"a": 30})
+    again.close()
+    assert lines(path) == [{"step": 1, "a": 1}, {"step": 2, "a": 2}, {"step": 3, "a": 30}]
+
+
+def test_the_console_gets_one_line_a_step():
+    told: list[str] = []
+    tracker = ConsoleTracker(told.append, total_steps=20)
+    tracker.log(3, {"sampler/mean_reward": 0.123456, "time/train": 2.0, "train/other": 1.0})
+    assert told == ["step 3/20  mean_reward 0.1235  train 2"]
+
+
+class Broken:
+    run_id = "r1"
+
+    def log(self, step, metrics):
+        raise ConnectionError("the server is away")
+
+    def close(self):
+        raise ConnectionError("the server is away")
+
+
+def test_a_tracker_that_fails_neither_ends_the_run_nor_keeps_the_others_from_it(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    trackers = Trackers([Broken(), JsonlTracker(path)])
+    trackers.log(1, {"a": 1.0})
+    trackers.close()
+    assert lines(path) == [{"step": 1, "a": 1.0}]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert trackers.run_ids == {"Broken": "r1"}
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("mlflow")), reason="MLflow is installed")
+def test_without_mlflow_its_tracker_says_what_to_install():
+    with pytest.raises(UsageError, match="pip install mlflow-skinny"):
+        MLflowTracker("sqlite:///x")
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("wandb")), reason="wandb is installed")
+def test_without_wandb_its_tracker_says_what_to_install():
+    with pytest.raises(UsageError, match="pip install wandb"):
+        WandbTracker("project")
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("mlflow"), reason="MLflow is not installed")
+def test_mlflow_reads_back_what_was_logged(tmp_path):
+    mlflow: Any = importlib.import_module("mlflow")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    tracker = MLflowTracker(uri, run_name="n", config={"loss": "ppo"})
+    tracker.log(1, {"sampler/mean_reward": 0.5})
+    again = MLflowTracker(uri, run_id=tracker.run_id)
+    again.log(2, {"sampler/mean_reward": 0.75})
+    again.close()
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    history = client.get_metric_history(tracker.run_id, "sampler/mean_reward")
+    assert [(one.step, one.value) for one in history] == [(1, 0.5), (2, 0.75)]
+    assert client.get_run(tracker.run_id).data.params == {"loss": "ppo"}
