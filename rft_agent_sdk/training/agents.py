@@ -100,13 +100,16 @@ class HttpAgent:
         """Send a payload; see `AgentRunner`."""
         until = time.monotonic() + timeout_s
         answer = _late(timeout_s)
+        data = json.dumps(
+            payload
+        ).encode()  # in ASCII, which has a way to write half a surrogate pair
         try:
             async with asyncio.timeout(timeout_s):
                 for pause_s in self._pauses:
                     response = await self._client.post(
                         self._target,
-                        json=payload,
-                        headers={SESSION_HEADER: session_id},
+                        content=data,
+                        headers={SESSION_HEADER: session_id, "content-type": "application/json"},
                         timeout=httpx.Timeout(timeout_s, connect=min(10.0, timeout_s)),
                     )
                     answer = _answer(response.status_code, response.content)

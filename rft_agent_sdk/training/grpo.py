@@ -1,0 +1,269 @@
+"""The GRPO loop, from top to bottom: play groups, compare their rewards, update, sample the new weights.
+
+`train` is the loop; what a step needs is composed outside and handed in, so that the same loop runs over a
+SageMaker Training Session, over weights on this machine, and in a test. It ends when the dataset does, and
+stops the engine however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rft_agent_sdk.errors import RolloutsFailed
+from rft_agent_sdk.training.advantages import METHODS, Advantage, Advantages, Scored, score
+from rft_agent_sdk.training.checkpoint import Checkpoint, RunFolder
+from rft_agent_sdk.training.dataset import Epochs, Row
+from rft_agent_sdk.training.datums import build_datums
+from rft_agent_sdk.training.engines.base import AdamParams, Datum, Engine, LossName
+from rft_agent_sdk.training.evaluate import evaluate
+from rft_agent_sdk.training.metrics import batch_metrics, rollout_metrics
+from rft_agent_sdk.training.rollouts import Group, Rollouts
+from rft_agent_sdk.training.tracking import JsonlTracker, Trackers
+from rft_agent_sdk.types import SamplingParams
+
+logger = logging.getLogger(__name__)
+
+Bind = Callable[[Any, int], None]
+"""Takes an engine's sampling client and its policy version: the gateway samples with it from now on."""
+
+_KL = "actor/ppo_kl"
+_REFILLS = 4
+"""Batches of rows, at most, that one step draws to replace flat groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrpoSettings:
+    """What the loop itself is told."""
+
+    batch_size: int = 32
+    """Tasks of one step."""
+    group_size: int = 4
+    """Rollouts of one task."""
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    """Fixed for every turn of training."""
+    advantage: Callable[[Iterable[Scored]], Advantages] = METHODS["grpo"]
+    loss: LossName = "ppo"
+    loss_config: Mapping[str, float] | None = None
+    """Bounds of the ratio; `None` for the engine's own."""
+    adam: AdamParams = field(default_factory=AdamParams)
+    refill_flat_groups: bool = False
+    """Whether groups that teach nothing are replaced by the next rows' groups."""
+    kl_stop: float = 0.0
+    """KL of a step, in nats, past which the run ends; 0 never ends it."""
+    eval_every: int = 0
+    """Steps between evaluations; 0 evaluates at the end only."""
+    eval_sampling: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0.0))
+    success_threshold: float = 1.0
+    """Reward from which a rollout counts as solved, where the agent does not say itself."""
+    save_every: int = -1
+    """Steps between checkpoints; -1 saves at the end only."""
+    save_weights_at_end: bool = False
+    """Whether to publish weights ready for inference, too."""
+
+
+@dataclass(slots=True)
+class Run:
+    """A run's parts, and where it stands."""
+
+    engine: Engine
+    rollouts: Rollouts
+    bind: Bind
+    dataset: Epochs
+    settings: GrpoSettings
+    trackers: Trackers
+    folder: RunFolder
+    eval_payloads: Sequence[Mapping[str, Any]] = ()
+    step: int = 0
+    """Steps done."""
+    version: int = 0
+    """Updates done: the version of the policy that samples."""
+    cursor: Mapping[str, Any] = field(default_factory=dict)
+    """Where the dataset stood at the end of the last step."""
+    skipped: int = 0
+    """Steps so far that had no datum to train on."""
+
+
+async def train(run: Run, resume: Checkpoint | None = None) -> Run:
+    """Train until the dataset is over; stop the engine, whatever happens.
+
+    Args:
+        run: Its parts. With `resume`, the dataset must stand where the checkpoint says.
+        resume: Where to go on.
+
+    Raises:
+        RolloutsFailed: Too many rollouts of a step failed; a checkpoint of the step before it was saved.
+        CancelledError: The task was cancelled; the last checkpoint is the one to resume from.
+    """
+    settings = run.settings
+    log = JsonlTracker(run.folder.rollouts, resume_after=resume.step if resume else 0)
+    try:
+        await _start(run, resume)
+        while rows := run.dataset.take(settings.batch_size):
+            metrics: dict[str, float] = {}
+            with _timed(metrics, "time/step"):
+                with _timed(metrics, "time/rollout"):
+                    groups = await _play(run, rows)
+                metrics |= rollout_metrics(groups, run.version, settings.success_threshold)
+                _log_rollouts(log, run.step + 1, groups)
+
+                datums, told = _prepare(groups, settings)
+                metrics |= told
+
+                with _timed(metrics, "time/train"):
+                    metrics |= await _update(run, datums)
+
+            run.step += 1
+            run.cursor = run.dataset.state()
+            metrics |= {"training/global_step": run.step, "training/epoch": run.dataset.epoch}
+            is_last = _is_over(run, metrics)
+            if run.eval_payloads and (is_last or _is_due(run.step, settings.eval_every)):
+                with _timed(metrics, "time/eval"):
+                    metrics |= await _evaluate(run, log)
+            run.trackers.log(run.step, metrics)
+            if is_last or _is_due(run.step, settings.save_every):
+                await _save(run)
+            if is_last:
+                break
+        if settings.save_weights_at_end:
+            logger.info("weights=<%s> | published", await run.engine.save_weights("end of the run"))
+    except RolloutsFailed:
+        await _save(run)  # the weights are those of the last step: nothing was updated since
+        raise
+    finally:
+        log.close()
+        await asyncio.shield(run.engine.stop())
+    return run
+
+
+async def _start(run: Run, resume: Checkpoint | None) -> None:
+    """Take up a checkpoint, if there is one, and sample the weights as they are."""
+    run.cursor = run.dataset.state()
+    if resume is not None:
+        await run.engine.load_state(resume.engine_state)
+        run.step = resume.step
+        run.version = int(resume.counts["version"])
+        run.skipped = int(resume.counts["skipped_steps"])
+    await _rebind(run)
+
+
+async def _rebind(run: Run) -> None:
+    """Sample the weights as they are now; turns in flight, if there are any, end with the old ones."""
+    run.bind(await run.engine.save_weights_and_get_sampling_client(), run.version)
+
+
+async def _play(run: Run, rows: Sequence[Row]) -> list[Group]:
+    """Play a group of each row; where it is wanted, play further rows in place of flat groups."""
+    settings = run.settings
+    groups = await _play_rows(run, rows)
+    for _ in range(_REFILLS if settings.refill_flat_groups else 0):
+        missing = len(rows) - sum(not group.is_flat for group in groups)
+        more = run.dataset.take(missing)
+        if not more:
+            break
+        groups += await _play_rows(run, more)
+    return groups
+
+
+async def _play_rows(run: Run, rows: Sequence[Row]) -> list[Group]:
+    settings = run.settings
+    payloads = [row.payload for row in rows]
+    return await run.rollouts.run_batch(payloads, settings.group_size, settings.sampling)
+
+
+def _prepare(
+    groups: Sequence[Group], settings: GrpoSettings
+) -> tuple[tuple[Datum, ...], dict[str, float]]:
+    """Compare rewards within groups; return the datums of what teaches anything, and its numbers."""
+    scored = [
+        score(one.trajectory, str(number), is_valid=one.trains)
+        for number, group in enumerate(groups)
+        for one in group.rollouts
+    ]
+    advantages = settings.advantage(scored)
+    found = advantages.per_rollout
+    moving = [
+        (one.trajectory, found[one.trajectory.rollout_id])
+        for group in groups
+        for one in group.trained
+        if _moves(found[one.trajectory.rollout_id])
+    ]
+    batch = build_datums(moving)
+    return batch.datums, batch_metrics(advantages, batch)
+
+
+def _moves(advantage: Advantage) -> bool:
+    return any(advantage) if isinstance(advantage, tuple) else advantage != 0
+
+
+async def _update(run: Run, datums: Sequence[Datum]) -> dict[str, float]:
+    """Make one optimizer step and sample the new weights; without a datum, neither."""
+    settings = run.settings
+    if not datums:
+        run.skipped += 1
+        logger.warning("step=<%s> | skipped: no datum to train on", run.step + 1)
+        return {"training/skipped_steps": run.skipped}
+    told = dict(
+        await run.engine.forward_backward(
+            datums, settings.loss, loss_fn_config=settings.loss_config
+        )
+    )
+    told |= await run.engine.optim_step(settings.adam)
+    run.version += 1
+    await _rebind(run)
+    found = {f"train/{name}": float(value) for name, value in told.items()}
+    return {**found, "training/skipped_steps": run.skipped}
+
+
+async def _evaluate(run: Run, log: JsonlTracker) -> dict[str, float]:
+    settings = run.settings
+    report, groups = await evaluate(
+        run.rollouts,
+        run.eval_payloads,
+        sampling=settings.eval_sampling,
+        success_threshold=settings.success_threshold,
+    )
+    _log_rollouts(log, run.step, groups, is_eval=True)
+    return report.metrics()
+
+
+async def _save(run: Run) -> None:
+    """Save where the run stands. The record is written last: what it names is there."""
+    name = await run.engine.save_state(f"step {run.step}")
+    counts = {"version": run.version, "skipped_steps": run.skipped}
+    path = run.folder.save(
+        Checkpoint(run.step, name, run.cursor, counts, loggers=run.trackers.run_ids)
+    )
+    logger.info("step=<%s>, state=<%s> | saved %s", run.step, name, path)
+
+
+def _is_over(run: Run, metrics: Mapping[str, float]) -> bool:
+    kl, limit = metrics.get(f"train/{_KL}", 0.0), run.settings.kl_stop
+    if limit and kl > limit:
+        logger.warning("kl=<%.4g>, kl_stop=<%.4g> | the run ends early", kl, limit)
+        return True
+    return run.dataset.epoch >= run.dataset.epochs
+
+
+def _is_due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _log_rollouts(
+    log: JsonlTracker, step: int, groups: Sequence[Group], *, is_eval: bool = False
+) -> None:
+    for number, group in enumerate(groups):
+        for one in group.rollouts:
+            log.write({"step": step, "eval": is_eval, "group": number, **one.to_json()})
+
+
+@contextlib.contextmanager
+def _timed(metrics: dict[str, float], name: str) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    metrics[name] = time.monotonic() - started

@@ -1,0 +1,223 @@
+"""The loop end to end: the real entrypoint over HTTP, the real gateway, a policy of one number."""
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+from rft_agent_sdk.errors import RolloutsFailed
+from rft_agent_sdk.training.advantages import METHODS
+from rft_agent_sdk.training.checkpoint import RunFolder
+from rft_agent_sdk.training.dataset import Epochs, Row
+from rft_agent_sdk.training.engines.base import AdamParams
+from rft_agent_sdk.training.grpo import GrpoSettings, Run, train
+from rft_agent_sdk.training.tracking import JsonlTracker, Trackers
+from rft_agent_sdk.types import SamplingParams
+from tests.servers import Answer, ScriptedServer
+from tests.training.two_words import TableEngine, stage
+
+ROWS = [Row({"prompt": f"Say word {n}.", "answer": "yes"}) for n in range(4)]
+SETTINGS = GrpoSettings(
+    batch_size=2,
+    group_size=6,
+    sampling=SamplingParams(temperature=1.0),
+    adam=AdamParams(learning_rate=1.0),
+    advantage=METHODS["dr_grpo"],
+    loss_config={"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+    eval_every=4,
+    save_every=3,
+)
+
+
+@pytest.fixture(scope="module")
+def where():
+    with stage() as found:
+        yield found
+
+
+@pytest.fixture
+def engine(tmp_path):
+    return TableEngine(tmp_path)
+
+
+def start(
+    where, engine, folder, *, epochs=3, settings=SETTINGS, resume=False, rows=ROWS, **options
+):
+    """Train as a fresh process would; return the run."""
+    folder = RunFolder(folder)
+    checkpoint = folder.latest() if resume else None
+    if checkpoint is None:
+        dataset = Epochs(rows, settings.batch_size, epochs, seed=7)
+    else:
+        dataset = Epochs.from_state(checkpoint.dataset, rows, settings.batch_size, epochs)
+
+    async def work():
+        async with where.rollouts(**options) as rollouts:
+            done = checkpoint.step if checkpoint else 0
+            trackers = Trackers([JsonlTracker(folder.metrics, resume_after=done)])
+            run = Run(engine, rollouts, where.bind, dataset, settings, trackers, folder)
+            run.eval_payloads = [row.payload for row in rows[:2]]
+            try:
+                return await train(run, checkpoint)
+            finally:
+                trackers.close()
+
+    return asyncio.run(work())
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def without_times(path):
+    """Metrics of each step but for what the clock says."""
+    return [
+        {name: value for name, value in line.items() if not name.startswith("time/")}
+        for line in lines(path)
+    ]
+
+
+def test_the_reward_rises_and_every_step_is_in_order(where, engine, tmp_path):
+    run = start(where, engine, tmp_path, epochs=10, settings=replace(SETTINGS, eval_every=8))
+    told = lines(tmp_path / "metrics.jsonl")
+    assert [line["step"] for line in told] == list(range(1, 21))
+    rewards = [line["sampler/mean_reward"] for line in told]
+    assert sum(rewards[:3]) / 3 < 0.45
+    assert sum(rewards[-3:]) / 3 > 0.75
+    assert [line["sampler/solve_rate"] for line in told] == rewards
+    assert [n + 1 for n, line in enumerate(told) if "eval/accuracy" in line] == [8, 16, 20]
+    assert told[-1]["eval/accuracy"] == 1.0
+    assert all(line["sampler/num_rollouts"] == 12 for line in told)
+    assert all(line["sampler/off_policy_rollouts"] == 0 for line in told)
+    assert all(line["time/rollout"] > 0 and line["time/train"] >= 0 for line in told)
+    assert sum("train/actor/pg_loss" in line for line in told) == run.version
+    assert run.version == 20 - run.skipped
+    assert len(engine.clients) == run.version + 1
+    assert [one.step for one in [RunFolder(tmp_path).latest()] if one] == [20]
+    assert engine.stopped == 1
+
+
+def test_the_calls_of_the_engine_come_in_order(where, engine, tmp_path):
+    settings = replace(SETTINGS, save_every=2, save_weights_at_end=True)
+    start(where, engine, tmp_path, epochs=1, settings=settings)
+    rebind = "save_weights_and_get_sampling_client"
+    step = ["forward_backward", "optim_step", rebind]
+    assert engine.calls == [rebind, *step, *step, "save_state", "save_weights"]
+    rollouts = lines(tmp_path / "rollouts.jsonl")
+    assert {tuple(line["versions"]) for line in rollouts if line["step"] == 2} == {(1,), (2,)}
+    assert len([line for line in rollouts if not line["eval"]]) == 24
+    assert len([line for line in rollouts if line["eval"]]) == 2
+
+
+def test_a_cancelled_run_stops_its_engine_and_resumes_exactly(where, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+    first = TableEngine(whole)
+    start(where, first, whole)
+
+    async def cancel_in_the_fifth(engine):
+        if engine.calls.count("optim_step") == 5:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+
+    second = TableEngine(cut)
+    second.before_step = cancel_in_the_fifth
+    with pytest.raises(asyncio.CancelledError):
+        start(where, second, cut)
+    assert second.stopped == 1
+    checkpoint = RunFolder(cut).latest()
+    assert checkpoint is not None
+    assert (checkpoint.step, len(lines(cut / "metrics.jsonl"))) == (3, 4)
+
+    third = TableEngine(cut, weight=99.0)
+    run = start(where, third, cut, resume=True)
+    assert third.calls[:2] == ["load_state", "save_weights_and_get_sampling_client"]
+    assert run.step == 6
+    assert third.weight == pytest.approx(first.weight, abs=1e-12)
+    assert without_times(cut / "metrics.jsonl") == [
+        {name: pytest.approx(value) for name, value in line.items()}
+        for line in without_times(whole / "metrics.jsonl")
+    ]
+    steps = [line["step"] for line in lines(cut / "rollouts.jsonl") if not line["eval"]]
+    assert steps == [step for step in range(1, 7) for _ in range(12)]
+
+
+def test_flat_groups_teach_nothing_and_a_step_of_them_is_skipped(where, tmp_path, caplog):
+    engine = TableEngine(tmp_path, weight=20.0)
+    run = start(where, engine, tmp_path, epochs=1)
+    told = lines(tmp_path / "metrics.jsonl")
+    assert [line["sampler/flat_groups"] for line in told] == [2, 2]
+    assert [line["training/skipped_steps"] for line in told] == [1, 2]
+    assert [line["sampler/num_datums"] for line in told] == [0, 0]
+    assert (run.step, run.version, run.skipped) == (2, 0, 2)
+    assert "forward_backward" not in engine.calls
+    assert "no datum to train on" in caplog.text
+
+
+def test_flat_groups_are_replaced_by_the_next_rows_where_that_is_wanted(where, tmp_path):
+    rows = [Row({"prompt": f"Word {n}.", "answer": "yes" if n % 2 else "maybe"}) for n in range(8)]
+    settings = replace(SETTINGS, refill_flat_groups=True, eval_every=0)
+    engine = TableEngine(tmp_path, weight=0.0)
+    start(where, engine, tmp_path, epochs=1, settings=settings, rows=rows)
+    told = lines(tmp_path / "metrics.jsonl")
+    assert sum(line["sampler/num_groups"] for line in told) == 8
+    assert sum(line["sampler/flat_groups"] for line in told) == 4
+    assert all(line["sampler/num_datums"] == 12 for line in told[:-1])
+
+
+def test_a_run_ends_where_the_policy_has_moved_too_far(where, engine, tmp_path, caplog):
+    class Far(TableEngine):
+        async def forward_backward(self, *args, **options):
+            return {**await super().forward_backward(*args, **options), "actor/ppo_kl": 0.5}
+
+    run = start(where, Far(tmp_path), tmp_path, settings=replace(SETTINGS, kl_stop=0.1))
+    assert run.step == 1
+    found = RunFolder(tmp_path).latest()
+    assert found is not None
+    assert found.step == 1
+    assert "the run ends early" in caplog.text
+
+
+def test_too_many_failures_end_the_run_with_a_checkpoint_of_the_last_step(where, engine, tmp_path):
+    def script(seen, count):
+        return Answer(500)
+
+    with ScriptedServer(script) as server:
+        bad = replace_url(where, server.url)
+        with pytest.raises(RolloutsFailed, match="12 of 12 rollouts failed"):
+            start(bad, engine, tmp_path, retries=0)
+    found = RunFolder(tmp_path).latest()
+    assert found is not None
+    assert (found.step, found.dataset["position"]) == (0, 0)
+    assert engine.stopped == 1
+
+
+def replace_url(where, url):
+    """The same stage with another agent."""
+    return type(where)(url, where.gateway, where.server, where.pool)
+
+
+def test_the_names_of_both_kinds_of_curves_are_there(where, engine, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    start(where, engine, tmp_path, epochs=1)
+    told = lines(tmp_path / "metrics.jsonl")[-1]
+    names = {
+        "sampler/mean_reward",
+        "sampler/num_datums",
+        "time/rollout",
+        "time/train",
+        "eval/accuracy",
+        "eval/mean_reward",
+        "rollout/reward/mean",
+        "rollout/turns/mean",
+        "training/total_tokens",
+        "training/num_trajectories",
+        "val/reward/pass_at_1",
+    }
+    assert names <= set(told)
+    assert "step-000002.json" in caplog.text
