@@ -93,6 +93,14 @@ class Wordle(Environment):
         """Return task strings, each with its own answer; see `dataset.make_rows`."""
         return [row[dataset.COLUMN] for row in dataset.make_rows(split, count, seed)]
 
+    def task_key(self, task: str) -> str:
+        """Return what makes two tasks the same: the answer, lower case.
+
+        Raises:
+            TaskError: The string is no Wordle task.
+        """
+        return parse_task(task).answer
+
     def policies(self) -> Mapping[str, PolicyFunction]:
         """Reference policies: `solver` plays nearly as well as can be, `random` any word."""
         return MappingProxyType({"random": solver.random_policy, "solver": solver.solver_policy})

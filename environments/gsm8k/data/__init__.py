@@ -1,0 +1,1 @@
+"""A small sample of made problems, and the script that writes it."""
