@@ -15,7 +15,7 @@ export AWS_EC2_METADATA_DISABLED := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check test-313 bench lock clean
+.PHONY: help setup demo test quick check test-313 test-sagemaker bench lock clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,15 +42,25 @@ test: check  ## Lint, types and every test
 	$(BIN)/pytest
 
 quick: check  ## The same without the slow tests
-	$(BIN)/pytest -m "not slow and not aws and not gpu"
+	$(BIN)/pytest -m "not slow and not aws and not gpu and not sagemaker"
 
 test-313:  ## The quick tests on Python 3.13, where that is installed
 ifeq ($(PYTHON313),)
 	@echo "python3.13 is not installed: its tests are left out"
 else
 	$(MAKE) setup VENV=.venv-313 PYTHON="$(PYTHON313)"
-	.venv-313/bin/pytest -m "not slow and not aws and not gpu"
+	.venv-313/bin/pytest -m "not slow and not aws and not gpu and not sagemaker"
 endif
+
+# An environment of its own: the client brings some 700 MB that nothing else here needs.
+.venv-sagemaker/.installed: pyproject.toml
+	test -x .venv-sagemaker/bin/python || $(PYTHON) -m venv .venv-sagemaker
+	.venv-sagemaker/bin/python -m pip install --quiet 'sagemaker-train==1.27.0' -e '.[gateway,train]' \
+		'hypothesis>=6.140' 'pytest>=9' 'pytest-asyncio>=1.5'
+	touch $@
+
+test-sagemaker: .venv-sagemaker/.installed  ## The engine with the real sagemaker-train client; needs the registry
+	.venv-sagemaker/bin/pytest -m sagemaker tests/training
 
 bench: $(STAMP)  ## Measure against what this replaces, side by side; minutes, and it needs the registry
 	$(BIN)/python -m tests.bench

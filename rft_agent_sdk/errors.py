@@ -15,6 +15,7 @@
     │   └── RolloutCancelled          the process or the caller asked it to stop
     ├── RolloutExit                   user code raised what is no Exception, such as SystemExit
     ├── RolloutsFailed                too many rollouts of a training step were nobody's play
+    ├── EngineError                   the training engine refused, failed or did not end an operation
     └── JobRuntimeError               the Job Runtime (or gateway) refused or failed a report
         ├── ValidationError           400
         ├── AccessDeniedError         401, 403
@@ -105,6 +106,19 @@ class RolloutExit(RftError, RuntimeError):
 
 class RolloutsFailed(RftError):
     """More rollouts of a training step failed, for no fault of the policy, than a run may lose."""
+
+
+class EngineError(RftError):
+    """The training engine refused an operation, failed at it, or did not end it in time.
+
+    `usable` says whether the engine can go on: the operation changed nothing, and the next one may be sent. Where
+    it is false, what the weights or the accumulated gradient are is not known: start a new engine from the
+    last saved state.
+    """
+
+    def __init__(self, message: str, *, usable: bool = False) -> None:
+        super().__init__(message)
+        self.usable = usable
 
 
 class JobRuntimeError(RftError):
