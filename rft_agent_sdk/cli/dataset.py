@@ -35,7 +35,7 @@ def command() -> None:
     """Make and check datasets: rows of one column, prompt, that managed jobs and your own loop both take."""
 
 
-@command.command("wordle")
+@command.command("wordle", short_help="Make Wordle rows.")
 @click.option(
     "--train", default=640, show_default=True, type=click.IntRange(0), help="Training rows."
 )
@@ -63,7 +63,7 @@ def wordle(train: int, val: int, seed: int, curriculum: str | None, kind: str, o
             _write(out / f"{name}.{kind}", rows)
 
 
-@command.command("gsm8k")
+@command.command("gsm8k", short_help="Turn files of GSM8K's form into rows.")
 @click.option(
     "--source",
     "sources",
@@ -94,7 +94,7 @@ def gsm8k(sources: tuple[Path, ...], kind: str, out: Path) -> None:
         _write(target, rows_from(read_records(source), source.stem))
 
 
-@command.command("check")
+@command.command("check", short_help="Check one dataset, or two for tasks they share.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--environment", "name", default="wordle", show_default=True, help="Whose tasks they hold."
@@ -134,18 +134,13 @@ def _check(path: Path, environment: Environment) -> tuple[list[Row], int]:
     columns = Counter("prompt" if row.is_prompt else "payload" for row in rows)
     told = ", ".join(f"{count} with {column}" for column, count in sorted(columns.items()))
     click.echo(f"{path}: {len(rows)} good rows" + (f" ({told})" if told else ""))
-    problems += _repeats(path, rows, environment)
+    key = _key_of(environment)
+    if repeated := len(rows) - len({key(row) for row in rows}):  # nothing wrong, but good to know
+        click.echo(f"  note: {repeated} rows repeat the task of an earlier one")
     if not rows and not problems:
         problems.append(f"{path}: no rows")
     _list(problems)
     return rows, len(problems)
-
-
-def _repeats(path: Path, rows: list[Row], environment: Environment) -> list[str]:
-    """Return a sentence where tasks occur more than once: they would weigh more than others."""
-    key = _key_of(environment)
-    repeated = len(rows) - len({key(row) for row in rows})
-    return [f"{path}: {repeated} rows repeat the task of an earlier one"] if repeated else []
 
 
 def _compare(

@@ -327,6 +327,10 @@ def _conflicts(values: Mapping[str, Any]) -> Iterator[str]:
         yield "agent_runtime_arn and agent_url: wanted exactly one of the two, got both"
     if value("save_every") == 0:
         yield "save_every: wanted -1 (only at the end) or at least 1, got 0"
+    for key in ("base_model_arn", "model_package_group_arn", "resume_from_model_package"):
+        region = _region_of(value(key))
+        if region and region != value("region"):
+            yield f"{key}: wanted one in the region {value('region')!r}, got one in {region!r}"
     new, context = value("max_new_tokens"), value("max_context_tokens")
     if not isinstance(new, int) or not isinstance(context, int):
         return  # told already
@@ -334,6 +338,12 @@ def _conflicts(values: Mapping[str, Any]) -> Iterator[str]:
         yield f"max_new_tokens: wanted less than max_context_tokens ({context}), got {new}"
     if sagemaker and new < 512:
         yield f"max_new_tokens: wanted at least 512, the least a training session samples, got {new}"
+
+
+def _region_of(arn: object) -> str:
+    """Return an ARN's region; empty where there is none to tell."""
+    parts = arn.split(":") if isinstance(arn, str) else []
+    return parts[3] if len(parts) > 5 else ""
 
 
 def _problem(entry: Any) -> str:

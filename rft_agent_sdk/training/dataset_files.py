@@ -20,6 +20,7 @@ from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.types import JSON
 
 _BOM = b"\xef\xbb\xbf"
+_LONGEST_FIELD = 2**31 - 1
 _LINE_BREAKS = re.compile("[\u0085\u2028\u2029\ud800-\udfff]")
 """What other programs take for the end of a line, and half surrogate pairs, which UTF-8 cannot carry."""
 
@@ -132,6 +133,7 @@ def _read_array(path: Path) -> Iterator[Entry]:
 
 
 def _read_csv(path: Path) -> Iterator[Entry]:
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))  # one for the whole process
     with path.open(encoding="utf-8-sig", newline="") as lines:
         rows = csv.reader(lines, strict=True)
         line = 1

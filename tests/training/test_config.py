@@ -133,6 +133,11 @@ def test_missing_unknown_and_wrong_keys_are_told_together(write):
         ("chat_template_kwargs", "enable_thinking"),
         ("s3_output_path", "bucket/prefix"),
         ("region", "us-west"),
+        ("base_model_arn", "arn:aws:sagemaker:us-west-2:aws:hub-content/Hub/Model/m"),
+        (
+            "resume_from_model_package",
+            "arn:aws:sagemaker:us-east-1:123456789012:model-package-group/g",
+        ),
         ("role_arn", "arn:aws:iam::12345678901:role/Training"),
         (
             "agent_runtime_arn",
