@@ -59,7 +59,15 @@ def test_only_a_newline_ends_a_line(write):
 @pytest.mark.parametrize("kind", KINDS)
 def test_hard_strings_come_back_unchanged(tmp_path, kind):
     rows = prompts(
-        "a\u2028b", "c\u0085d", INNER, "", "cr\rlf\r\nnl\n", ' "q", \\ ', "é😀\x00", "x" * 200_000
+        "a\u2028b",
+        "c\u0085d",
+        INNER,
+        "",
+        "lone\rcr",
+        "cr\rlf\r\nnl\n",
+        ' "q", \\ ',
+        "é😀\x00",
+        "x" * 200_000,
     )
     write_rows(tmp_path / f"rows{kind}", rows)
     assert payloads(read_rows(tmp_path / f"rows{kind}")) == payloads(rows)
