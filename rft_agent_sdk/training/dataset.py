@@ -184,7 +184,9 @@ class Epochs(Iterator[list[Row]]):
         """Return the next rows: `count` of them, fewer at the end of an epoch, none after the last."""
         if self.epoch >= self.epochs or count < 1:
             return []
-        chosen = _order(len(self.rows), self.seed, self.epoch)[self.position :][:count]
+        chosen = _order(len(self.rows), self.seed, self.epoch)[
+            self.position : self.position + count
+        ]
         self.position += len(chosen)
         if self.position == len(self.rows):
             self.epoch, self.position = self.epoch + 1, 0
