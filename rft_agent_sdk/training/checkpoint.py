@@ -38,9 +38,16 @@ class Checkpoint:
 class RunFolder:
     """The folder of a run: config.json, metrics.jsonl, rollouts.jsonl, checkpoints/."""
 
-    def __init__(self, path: Path | str) -> None:
-        """Name the folder; it is made when something is written."""
+    def __init__(self, path: Path | str, *, rollouts: Path | str | None = None) -> None:
+        """Name the folder; it is made when something is written.
+
+        Args:
+            path: The folder.
+            rollouts: The file of rollouts, where it is to be elsewhere.
+        """
         self.path = Path(path)
+        self.rollouts = self.path / "rollouts.jsonl" if rollouts is None else Path(rollouts)
+        """One line a rollout."""
 
     @property
     def metrics(self) -> Path:
@@ -48,14 +55,15 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
-    def rollouts(self) -> Path:
-        """One line a rollout."""
-        return self.path / "rollouts.jsonl"
-
-    @property
     def checkpoints(self) -> Path:
         """One JSON file a checkpoint."""
         return self.path / "checkpoints"
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a run has written here."""
+        has_metrics = self.metrics.exists() and self.metrics.stat().st_size > 0
+        return has_metrics or any(self.checkpoints.glob("step-*.json"))
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write what the run was told."""

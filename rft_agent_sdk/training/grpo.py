@@ -79,6 +79,8 @@ class Run:
     trackers: Trackers
     folder: RunFolder
     eval_payloads: Sequence[Mapping[str, Any]] = ()
+    probe: bool = False
+    """Whether one rollout is played before the first step, to see that the agent reaches the gateway."""
     step: int = 0
     """Steps done."""
     version: int = 0
@@ -97,6 +99,7 @@ async def train(run: Run, resume: Checkpoint | None = None) -> Run:
         resume: Where to go on.
 
     Raises:
+        UsageError: The probe sampled nothing; the message says what to look at.
         RolloutsFailed: Too many rollouts of a step failed; a checkpoint of the step before it was saved.
         CancelledError: The task was cancelled; the last checkpoint is the one to resume from.
     """
@@ -150,6 +153,8 @@ async def _start(run: Run, resume: Checkpoint | None) -> None:
         run.version = int(resume.counts["version"])
         run.skipped = int(resume.counts["skipped_steps"])
     await _rebind(run)
+    if run.probe:
+        await run.rollouts.preflight(run.dataset.rows[0].payload, run.settings.sampling)
 
 
 async def _rebind(run: Run) -> None:

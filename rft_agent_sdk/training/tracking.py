@@ -5,10 +5,13 @@ A tracker that fails is logged and left alone: no run ends because its curves co
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import json
 import logging
 import math
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +26,7 @@ _SHOWN = (
     "sampler/solve_rate",
     "sampler/num_datums",
     "sampler/failed_rollouts",
-    "train/loss",
+    "train/actor/pg_loss",
     "time/rollout",
     "time/train",
     "eval/accuracy",
@@ -53,14 +56,20 @@ class ConsoleTracker:
             total_steps: How many steps there will be.
         """
         self._write = write
-        self._total = "" if total_steps is None else f"/{total_steps}"
+        self._total = total_steps
+        self._times: list[float] = []
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the line; see `Tracker`."""
         told = [
             f"{name.rpartition('/')[2]} {metrics[name]:.4g}" for name in _SHOWN if name in metrics
         ]
-        self._write(f"step {step}{self._total}  {'  '.join(told)}")
+        of = f"/{self._total}" if self._total else ""
+        if self._total and "time/step" in metrics:
+            self._times = [*self._times[-19:], metrics["time/step"]]
+            left_s = statistics.fmean(self._times) * max(0, self._total - step)
+            told.append(f"left {datetime.timedelta(seconds=round(left_s))}")
+        self._write(f"step {step}{of}  {'  '.join(told)}")
 
     def close(self) -> None:
         """Do nothing."""
@@ -135,8 +144,10 @@ class MLflowTracker:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log each number at the step; see `Tracker`."""
-        for name, value in metrics.items():
-            self._client.log_metric(self.run_id, name, value, step=step)
+        now_ms = int(time.time() * 1000)
+        entities = importlib.import_module("mlflow.entities")
+        found = [entities.Metric(name, value, now_ms, step) for name, value in metrics.items()]
+        self._client.log_batch(self.run_id, metrics=found)
 
     def close(self) -> None:
         """End the run."""

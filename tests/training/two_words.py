@@ -95,7 +95,7 @@ def entrypoint(environment: Any = None) -> Any:
 
     @rft_handler
     def say(rollout: Rollout) -> Reward:
-        return play(played, rollout, max_turns=1)
+        return play(played, rollout)
 
     return say
 
