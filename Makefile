@@ -55,7 +55,7 @@ endif
 # An environment of its own: the client brings some 700 MB that nothing else here needs.
 .venv-sagemaker/.installed: pyproject.toml
 	test -x .venv-sagemaker/bin/python || $(PYTHON) -m venv .venv-sagemaker
-	.venv-sagemaker/bin/python -m pip install --quiet 'sagemaker-train==1.27.0' -e '.[gateway,train]' \
+	.venv-sagemaker/bin/python -m pip install --quiet 'sagemaker-train==1.27.0' -e '.[cli,train]' \
 		'hypothesis>=6.140' 'pytest>=9' 'pytest-asyncio>=1.5'
 	touch $@
 

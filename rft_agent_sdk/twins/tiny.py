@@ -78,7 +78,8 @@ class TinyBackend:
         self._gain = gain
         self._state = _State()
         self._gradient: Rows = {}
-        self._seeds = (np.random.SeedSequence((seed, count)) for count in itertools.count())
+        self._seed = seed
+        self._count = itertools.count()  # its next() is safe between threads
 
     def forward_backward(
         self, datums: Sequence[TrainingDatum], loss: Loss, *, backward: bool
@@ -152,7 +153,8 @@ class TinyBackend:
         self._check(request.prompt)
         if request.stop:
             raise OperationFailed("this model has no tokenizer, so it knows no stop texts")
-        root = next(self._seeds) if request.seed is None else np.random.SeedSequence(request.seed)
+        entropy = (self._seed, next(self._count)) if request.seed is None else request.seed
+        root = np.random.SeedSequence(entropy)
         return [
             self._sequence(weights or {}, request, np.random.default_rng(seed))
             for seed in root.spawn(request.num_samples)

@@ -1,6 +1,7 @@
 """The SageMaker engine, with the real `sagemaker-train` client against the training-session server."""
 
 import asyncio
+import importlib.util
 import math
 import os
 import signal
@@ -22,6 +23,7 @@ from rft_agent_sdk.training.engines.sagemaker import (
     load_sdk,
     wire_datum,
 )
+from rft_agent_sdk.twins.backend import Loss, TrainingDatum
 from rft_agent_sdk.twins.tiny import TinyBackend
 from rft_agent_sdk.twins.training_sessions import TrainingSessionServer
 
@@ -255,6 +257,42 @@ async def test_a_refused_operation_leaves_its_number_to_the_next(server):
     numbers = [number for number in sequence if number is not None]
     assert numbers == [1, 2, 3, 4, 4, 5, 6]
     assert only(server).status == "Stopped"
+
+
+@real_client
+async def test_a_batch_sent_in_parts_trains_like_one(server):
+    async with opened() as engine:
+        await engine.forward_backward([DATUM] * 1100, "ppo", CLIPS)
+        step = await engine.optim_step(replace(ADAM, grad_clip_norm=0.0))
+        await engine.forward_backward([DATUM], "ppo", CLIPS)
+    parts = [len(body["datumList"]) for body in bodies(server, "forwardBackward")]
+    assert len(parts) == 3
+    assert sum(parts) == 1101
+    one = TinyBackend(8)
+    given = TrainingDatum(
+        DATUM.tokens, DATUM.targets, DATUM.weights, DATUM.logprobs, DATUM.advantages
+    )
+    alone = one.forward_backward([given], Loss("ppo"), backward=True)
+    assert step["actor/grad_norm"] == pytest.approx(1100 * alone.metrics["actor/grad_norm"])
+
+
+@real_client
+async def test_a_batch_of_which_a_part_was_refused_ends_the_engine(server):
+    async with opened() as engine:
+        server.fail_next("ExecuteTrainingOperation", 400, "ValidationException", "not this part")
+        with pytest.raises(EngineError, match="not this part") as caught:
+            await engine.forward_backward([DATUM] * 1100, "ppo", CLIPS)
+        assert not caught.value.usable
+    assert only(server).status == "Stopped"
+
+
+@real_client
+async def test_a_tokenizer_without_transformers_says_what_to_install(server):
+    if importlib.util.find_spec("transformers") is not None:
+        pytest.skip("transformers is installed here")
+    async with opened() as engine:
+        with pytest.raises(UsageError, match=r"pip install 'sagemaker-train\[tokenizer\]'"):
+            engine.get_tokenizer()
 
 
 @real_client

@@ -1,5 +1,7 @@
 """The tiny model: its gradients against finite differences, its sampling against its own probabilities."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -142,3 +144,11 @@ def test_an_optimizer_left_behind_starts_afresh():
 def test_a_token_the_model_does_not_know_fails_the_operation():
     with pytest.raises(OperationFailed, match="token 9 is not one of the 5"):
         TinyBackend(V).logprobs(None, (1, 9))
+
+
+def test_threads_may_sample_at_once_without_a_seed():
+    made = TinyBackend(V)
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda _: made.sample(None, SampleRequest((1,))), range(500)))
+    assert len({one.logprobs for (one,) in found}) > 1
+    assert next(made._count) == 500
