@@ -17,12 +17,8 @@ import pytest
 
 from rft_agent_sdk.errors import EngineError, UsageError
 from rft_agent_sdk.training.engines.base import AdamParams, Datum
-from rft_agent_sdk.training.engines.sagemaker import (
-    SageMakerEngine,
-    SageMakerSettings,
-    load_sdk,
-    wire_datum,
-)
+from rft_agent_sdk.training.engines.sagemaker import SageMakerEngine, wire_datum
+from rft_agent_sdk.training.engines.sagemaker_start import SageMakerSettings, load_sdk
 from rft_agent_sdk.twins.backend import Loss, TrainingDatum
 from rft_agent_sdk.twins.tiny import TinyBackend
 from rft_agent_sdk.twins.training_sessions import TrainingSessionServer

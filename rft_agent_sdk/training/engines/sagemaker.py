@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import importlib
 import logging
-import threading
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -23,56 +20,24 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from rft_agent_sdk.errors import EngineError, UsageError
 from rft_agent_sdk.training.engines.base import AdamParams, Datum, Engine, LossName, StepMetrics
+from rft_agent_sdk.training.engines.sagemaker_start import (
+    STOP_S,
+    SageMakerSettings,
+    SessionStart,
+    load_sdk,
+    said,
+)
 from rft_agent_sdk.training.engines.threads import on_thread
 from rft_agent_sdk.training.orphans import control_plane, describe_session
 from rft_agent_sdk.types import JSON
+
+__all__ = ["SageMakerEngine", "SageMakerSettings", "wire_datum"]
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _CLIPS = {"clip_low_threshold": (0.0, 1.0), "clip_high_threshold": (1.0, 10.0)}
 _TAKES_OPERATIONS = ("Running", "Blocked")
-_STOP_S = 90.0
-"""Longest time a stop may take: the client drains for 5 s, then calls with 3 attempts of up to a minute."""
-
-
-@dataclass(frozen=True, slots=True)
-class SageMakerSettings:
-    """Where and what to train; whatever the client would otherwise fetch or create is required here."""
-
-    role_arn: str
-    """Execution role of the session."""
-    base_model_arn: str
-    """Hub content ARN of the base model. A name would be looked up in the hub first."""
-    s3_output_path: str
-    """Where packages are written. Without one the client asks STS for an account's default bucket."""
-    model_package_group_arn: str
-    """Group of the saved packages. Without one the client creates a shared default group."""
-    region: str | None = None
-    """AWS region; `None` leaves it to the environment."""
-    lora_rank: int = 32
-    """Rank of the adapter."""
-    lora_alpha: int = 64
-    """Scale of the adapter."""
-    kms_key_arn: str | None = None
-    """Key that encrypts packages; `None` leaves it to S3."""
-    session_prefix: str = "rft"
-    """Start of the session's name, by which `rft sessions list` finds it."""
-    merge_weights: bool = False
-    """Whether `save_weights` writes full weights too, beside the adapter."""
-    operation_timeout_s: float = 600.0
-    """Longest wait for one operation, queueing included."""
-    start_timeout_s: float = 900.0
-    """Longest wait for a session to run; the client itself gives up after 600 s."""
-
-    def __post_init__(self) -> None:
-        for name in ("role_arn", "base_model_arn", "model_package_group_arn"):
-            if not getattr(self, name).startswith("arn:"):
-                raise UsageError(f"{name}: wanted an ARN, got {getattr(self, name)!r}")
-        if not self.s3_output_path.startswith("s3://"):
-            raise UsageError(
-                f"s3_output_path: wanted s3://BUCKET/PREFIX, got {self.s3_output_path!r}"
-            )
 
 
 class SageMakerEngine(Engine):
@@ -102,7 +67,7 @@ class SageMakerEngine(Engine):
             UsageError: `sagemaker-train` is not installed, or no region can be told.
             EngineError: The session was refused, or does not run in time. It is then stopped.
         """
-        start = _Start(settings)
+        start = SessionStart(settings)
         try:
             client = await on_thread(
                 start.run, settings.start_timeout_s, name="rft-session-start", daemon=False
@@ -110,7 +75,7 @@ class SageMakerEngine(Engine):
         except (BotoCoreError, ClientError, RuntimeError, TimeoutError) as error:
             await start.abandon()
             raise EngineError(
-                f"training session {start.name} did not start: {_said(error)}"
+                f"training session {start.name} did not start: {said(error)}"
             ) from error
         except BaseException:  # cancelled: the session may come to be all the same
             await start.abandon()
@@ -212,14 +177,14 @@ class SageMakerEngine(Engine):
             return
         stopping = asyncio.ensure_future(
             # No daemon: a process that ends meanwhile waits for it.
-            on_thread(self._client.stop, _STOP_S, name="rft-session-stop", daemon=False)
+            on_thread(self._client.stop, STOP_S, name="rft-session-stop", daemon=False)
         )
         try:
             await asyncio.shield(stopping)
         except (BotoCoreError, ClientError, TimeoutError) as error:
             raise EngineError(
                 f"training session {self.session_name} could not be stopped and goes on being billed, "
-                f"stop it with `rft sessions stop {self.session_name}`: {_said(error)}"
+                f"stop it with `rft sessions stop {self.session_name}`: {said(error)}"
             ) from error
         self._settled()
         logger.info("session=<%s> | training session stopped", self.session_name)
@@ -251,7 +216,7 @@ class SageMakerEngine(Engine):
             logger.error(
                 "session=<%s> | not stopped, do it with `rft sessions stop`: %s",
                 self.session_name,
-                _said(error),
+                said(error),
             )
 
     async def _perform(self, what: str, submit: Callable[[], Any], *, is_read: bool = False) -> Any:
@@ -274,12 +239,12 @@ class SageMakerEngine(Engine):
                 return await start()
             except TimeoutError as error:
                 self._broken = f"{what} did not end in time"
-                raise EngineError(f"{what}: {_said(error)}") from error
+                raise EngineError(f"{what}: {said(error)}") from error
             except (BotoCoreError, ClientError) as error:
                 gap = await self._gap_after(before, is_read=is_read)
                 refused = f"{what} was refused" + (f" and {gap}" if gap else "")
                 self._broken = refused if gap else None
-                raise EngineError(f"{refused}: {_said(error)}", usable=gap is None) from error
+                raise EngineError(f"{refused}: {said(error)}", usable=gap is None) from error
             except _session_error() as error:
                 self._broken = f"{what} failed"
                 raise EngineError(f"{what}: {error}") from error
@@ -298,7 +263,7 @@ class SageMakerEngine(Engine):
                 name="rft-session-describe",
             )
         except (EngineError, TimeoutError) as error:
-            return f"the session cannot be described: {_said(error)}"
+            return f"the session cannot be described: {said(error)}"
         if session.status not in _TAKES_OPERATIONS:
             return f"the session is {session.status}"
         received, used = session.last_sequence_number, self._client.current_sequence_number
@@ -312,82 +277,6 @@ class SageMakerEngine(Engine):
             return "this version of sagemaker-train cannot take a number again"
         logger.warning("session=<%s> number=<%s> | taken again", self.session_name, before + 1)
         return None
-
-
-class _Start:
-    """Creating a session on a thread, which may be abandoned halfway."""
-
-    def __init__(self, settings: SageMakerSettings) -> None:
-        self.name = f"{settings.session_prefix}-{uuid.uuid4().hex[:8]}"
-        self.service: Any = None
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._abandoned = threading.Event()
-
-    def run(self) -> Any:
-        """Return the training client of a running session; blocks for minutes."""
-        given = self._settings
-        sdk = load_sdk()
-        try:
-            self.service = sdk.ServiceClient(
-                given.region,
-                role_arn=given.role_arn,
-                model_package_group_arn=given.model_package_group_arn,
-                s3_output_path=given.s3_output_path,
-                kms_key_arn=given.kms_key_arn,
-            )
-        except ValueError as error:
-            raise UsageError(f"the sagemaker engine cannot start: {error}") from error
-        if self._abandoned.is_set():
-            raise RuntimeError("nobody waits for the session any more")
-        client = self.service.create_lora_training_client(
-            given.base_model_arn,
-            rank=given.lora_rank,
-            alpha=given.lora_alpha,
-            training_session_name=self.name,
-        )
-        with self._lock:
-            if self._abandoned.is_set():
-                client.stop()
-        return client
-
-    async def abandon(self) -> None:
-        """Stop the session if it is there, and see to it that it is stopped if it comes later."""
-        with self._lock:
-            self._abandoned.set()
-        service = self.service
-        if service is None:
-            return
-        stopping = asyncio.ensure_future(
-            on_thread(
-                lambda: service.stop_session(self.name),
-                _STOP_S,
-                name="rft-session-stop",
-                daemon=False,
-            )
-        )
-        try:
-            await asyncio.shield(stopping)
-        except (BotoCoreError, ClientError, TimeoutError) as error:
-            logger.warning(
-                "session=<%s> | not there to be stopped, see `rft sessions list`: %s",
-                self.name,
-                _said(error),
-            )
-
-
-def load_sdk() -> Any:
-    """Return `sagemaker.train.training_session`.
-
-    Raises:
-        UsageError: It is not installed.
-    """
-    try:
-        return importlib.import_module("sagemaker.train.training_session")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "the sagemaker engine needs sagemaker-train: pip install 'rft-agent-sdk[sagemaker]'"
-        ) from error
 
 
 def wire_datum(datum: Datum, loss_fn: LossName) -> JSON:
@@ -432,7 +321,3 @@ def _session_error() -> type[Exception]:
     """Return the base of what the client itself raises: an operation failed, or its client is closed."""
     error: type[Exception] = load_sdk().TrainingSessionError
     return error
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error)[:500]}"
