@@ -22,6 +22,7 @@ from rft_agent_sdk.training.dataset import Epochs, Row
 from rft_agent_sdk.training.datums import build_datums
 from rft_agent_sdk.training.engines.base import AdamParams, Datum, Engine, LossName
 from rft_agent_sdk.training.evaluate import evaluate
+from rft_agent_sdk.training.health import Health, health_metrics
 from rft_agent_sdk.training.metrics import batch_metrics, rollout_metrics
 from rft_agent_sdk.training.rollouts import Group, Rollouts
 from rft_agent_sdk.training.tracking import JsonlTracker, Trackers
@@ -104,6 +105,7 @@ async def train(run: Run, resume: Checkpoint | None = None) -> Run:
         CancelledError: The task was cancelled; the last checkpoint is the one to resume from.
     """
     settings = run.settings
+    health = Health()
     log = JsonlTracker(run.folder.rollouts, resume_after=resume.step if resume else 0)
     try:
         await _start(run, resume)
@@ -113,6 +115,7 @@ async def train(run: Run, resume: Checkpoint | None = None) -> Run:
                 with _timed(metrics, "time/rollout"):
                     groups = await _play(run, rows)
                 metrics |= rollout_metrics(groups, run.version, settings.success_threshold)
+                metrics |= health_metrics([one for group in groups for one in group.rollouts])
                 _log_rollouts(log, run.step + 1, groups)
 
                 datums, told = _prepare(groups, settings)
@@ -129,6 +132,7 @@ async def train(run: Run, resume: Checkpoint | None = None) -> Run:
                 with _timed(metrics, "time/eval"):
                     metrics |= await _evaluate(run, log)
             run.trackers.log(run.step, metrics)
+            health.watch(metrics)
             if is_last or _is_due(run.step, settings.save_every):
                 await _save(run)
             if is_last:
