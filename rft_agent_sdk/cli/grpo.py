@@ -18,9 +18,10 @@ from rft_agent_sdk.errors import UsageError
 
 if TYPE_CHECKING:
     from rft_agent_sdk.training.advantages import Advantages
-    from rft_agent_sdk.training.checkpoint import RunFolder
+    from rft_agent_sdk.training.agents import AgentRunner
+    from rft_agent_sdk.training.checkpoint import Checkpoint, RunFolder
     from rft_agent_sdk.training.config import Config
-    from rft_agent_sdk.training.dataset import Row
+    from rft_agent_sdk.training.dataset import Epochs, Row
     from rft_agent_sdk.training.engines.base import Engine
     from rft_agent_sdk.training.grpo import GrpoSettings
     from rft_agent_sdk.training.rollouts import RolloutSettings
@@ -84,24 +85,13 @@ async def train(
     Raises:
         UsageError: There is no checkpoint to resume from, or a run in the folder that nobody resumes.
     """
-    from rft_agent_sdk.training.dataset import Epochs
     from rft_agent_sdk.training.grpo import Run
     from rft_agent_sdk.training.grpo import train as train_run
     from rft_agent_sdk.training.rollouts import Rollouts
 
     folder = _folder(config, resume)
     checkpoint = folder.latest() if resume else None
-    if checkpoint is None:
-        dataset = Epochs(rows, config.batch_size, config.epochs, config.seed)
-    else:
-        dataset = Epochs.from_state(checkpoint.dataset, rows, config.batch_size, config.epochs)
-    agent = composing.agent_of(
-        config.agent_url,
-        config.agent_runtime_arn,
-        tps=config.acr_tps_limit,
-        concurrency=config.max_concurrent_rollouts,
-        rollout_s=config.max_rollout_time,
-    )
+    dataset = _dataset(config, rows, checkpoint)
     engine = await open_engine(config)
     try:
         if config.resume_from_model_package and checkpoint is None:
@@ -117,7 +107,7 @@ async def train(
         ):
             click.echo(f"run {folder.path}, gateway {server.url}", err=True)
             settings = rollout_settings(config, server.url)
-            async with Rollouts(capture.gateway, agent, settings) as rollouts:
+            async with Rollouts(capture.gateway, _agent(config), settings) as rollouts:
                 run = Run(
                     engine,
                     rollouts,
@@ -132,6 +122,24 @@ async def train(
                 await train_run(run, checkpoint)
     finally:
         await engine.stop()
+
+
+def _dataset(config: Config, rows: list[Row], checkpoint: Checkpoint | None) -> Epochs:
+    from rft_agent_sdk.training.dataset import Epochs
+
+    if checkpoint is None:
+        return Epochs(rows, config.batch_size, config.epochs, config.seed)
+    return Epochs.from_state(checkpoint.dataset, rows, config.batch_size, config.epochs)
+
+
+def _agent(config: Config) -> AgentRunner:
+    return composing.agent_of(
+        config.agent_url,
+        config.agent_runtime_arn,
+        tps=config.acr_tps_limit,
+        concurrency=config.max_concurrent_rollouts,
+        rollout_s=config.max_rollout_time,
+    )
 
 
 def rollout_settings(config: Config, gateway_url: str) -> RolloutSettings:
