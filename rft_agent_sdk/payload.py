@@ -24,7 +24,16 @@ _TEMPERATURE = ("temperature",)
 _TOP_P = ("top_p", "topP")
 _MAX_TOKENS = ("max_tokens", "maxTokens")
 _ENVELOPE = frozenset(
-    {"_config", "metadata", *_PARAMS, "model_name", "model_endpoint", "modelName", "modelEndpoint"}
+    {
+        "_config",
+        "_agentcore_runtime",  # how agentcore-rl-toolkit's client asks for background work
+        "metadata",
+        *_PARAMS,
+        "model_name",
+        "model_endpoint",
+        "modelName",
+        "modelEndpoint",
+    }
 )
 _WANTED = (
     'wanted {"prompt": str, "metadata": {"jobArn": str, "rolloutId": str}} or '

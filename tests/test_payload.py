@@ -138,6 +138,12 @@ def test_a_gateway_rollouts_task_fields_become_one_json_string():
     assert without.prompt == without.task == '{"question": "1+1?", "answer": 2}'
 
 
+def test_what_a_trainers_client_adds_is_no_part_of_the_task():
+    envelope = {"version": 1, "operation": "start", "invocation_id": "a1", "background": True}
+    request = parse_request({"prompt": "p", "_config": CONFIG, "_agentcore_runtime": envelope})
+    assert request.task == request.prompt == "p"
+
+
 def test_a_request_with_both_addresses_is_the_gateways():
     request = parse_request(managed(_config=CONFIG))
     assert request.job is None
