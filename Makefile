@@ -15,7 +15,7 @@ export AWS_EC2_METADATA_DISABLED := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check test-313 test-sagemaker bench lock clean
+.PHONY: help setup demo test quick check test-313 test-sagemaker test-peers bench lock clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,14 +42,14 @@ test: check  ## Lint, types and every test
 	$(BIN)/pytest
 
 quick: check  ## The same without the slow tests
-	$(BIN)/pytest -m "not slow and not aws and not gpu and not sagemaker"
+	$(BIN)/pytest -m "not slow and not aws and not gpu and not sagemaker and not peers"
 
 test-313:  ## The quick tests on Python 3.13, where that is installed
 ifeq ($(PYTHON313),)
 	@echo "python3.13 is not installed: its tests are left out"
 else
 	$(MAKE) setup VENV=.venv-313 PYTHON="$(PYTHON313)"
-	.venv-313/bin/pytest -m "not slow and not aws and not gpu and not sagemaker"
+	.venv-313/bin/pytest -m "not slow and not aws and not gpu and not sagemaker and not peers"
 endif
 
 # An environment of its own: the client brings some 700 MB that nothing else here needs.
@@ -61,6 +61,16 @@ endif
 
 test-sagemaker: .venv-sagemaker/.installed  ## The engine with the real sagemaker-train client; needs the registry
 	.venv-sagemaker/bin/pytest -m sagemaker tests/training
+
+# The toolkit reads tool calls as transformers did before 5.13; its example agents stand on strands.
+.venv-peers/.installed: Makefile
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet 'agentcore-rl-toolkit[core,gateway]==0.2.0' \
+		'transformers==5.12' 'strands-agents[openai]>=1.62'
+	touch $@
+
+test-peers: $(STAMP) .venv-peers/.installed  ## Both ways across with agentcore-rl-toolkit; needs the registry
+	$(BIN)/pytest -m peers tests/peers
 
 bench: $(STAMP)  ## Measure against what this replaces, side by side; minutes, and it needs the registry
 	$(BIN)/python -m tests.bench
