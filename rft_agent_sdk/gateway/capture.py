@@ -14,8 +14,8 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 HistoryMode = Literal["linear", "tree"]
 """`linear` extends the tokens of the turn a request continues, and branches only where that cannot be
 kept. `tree` renders every prompt anew and branches wherever the render differs."""
+
+Store = Callable[[TurnNode], None]
+"""Writes a turn where it outlives the process, or raises."""
 
 DEFAULT_MAX_TOKENS = 4096
 """Tokens a turn may take where neither the session nor the client says."""
@@ -97,7 +100,7 @@ class CapturingPolicy(Policy):
         renderer: Renderer,
         sampler: Sampler,
         *,
-        record: Callable[[Callable[[], TurnNode]], None],
+        record: Callable[[Callable[[Store | None], TurnNode]], None],
         noted: Callable[[], None] = lambda: None,
         limits: Limits | None = None,
         history_mode: HistoryMode = "linear",
@@ -109,8 +112,8 @@ class CapturingPolicy(Policy):
         Args:
             renderer: Of the model that is sampled.
             sampler: Shared by the sessions of a gateway.
-            record: Calls the function it is given, which adds a turn to the graph, or raises a
-                `Refusal` because the session has ended.
+            record: Calls the function it is given, which adds a turn to the graph once it is stored
+                by what that function is given, or raises a `Refusal` because the session has ended.
             noted: Called when a limit was reached, which a restarted gateway has to know.
             limits: What the session may use up.
             history_mode: Whether prompts are extended or always rendered anew.
@@ -167,8 +170,9 @@ class CapturingPolicy(Policy):
     def _found(self, request: PolicyRequest, *, is_live: bool) -> Reply | Flight:
         """Return the answer there is, or the turn that will be it, begun here if there is none yet."""
         tools = _tools(request)
-        match = self.graph.match(request.messages, tools)
-        asked = _digest(request)
+        with _within_depth():
+            match = self.graph.match(request.messages, tools)
+            asked = _digest(request)
         answered = [turn for turn in match.answers if turn.request == asked]
         if answered and (request.is_resend or not answered[-1].children):
             self.counts["replayed"] += 1
@@ -186,7 +190,8 @@ class CapturingPolicy(Policy):
 
     async def count_tokens(self, request: PolicyRequest) -> int:
         """Return how many tokens the request's prompt has, rendered whole."""
-        return len(self._rendered(request.messages, _tools(request)))
+        with _within_depth():
+            return len(self._rendered(request.messages, _tools(request)))
 
     async def _sampled(
         self,
@@ -196,7 +201,8 @@ class CapturingPolicy(Policy):
         tools: tuple[ToolSpec, ...],
         asked: str,
     ) -> Reply:
-        prompt = self._prompt(match, tools)
+        with _within_depth():
+            prompt = self._prompt(match, tools)
         sampling = await self._granted(request.sampling, len(prompt.ids))
         wanted = SampleRequest(
             prompt=prompt.ids,
@@ -247,6 +253,8 @@ class CapturingPolicy(Policy):
         sampled: Sampled,
     ) -> Reply:
         """Read what was sampled and record it; a turn is on record before anyone is told of it."""
+        if not sampled.ids:
+            raise SampleFault("wanted at least one sampled token, got none")
         parsed = self.renderer.parse(
             sampled.ids, prompt=prompt.ids, tools=tools, finish_reason=sampled.finish_reason
         )
@@ -254,7 +262,7 @@ class CapturingPolicy(Policy):
         reply = settled(Reply(parsed.message, parsed.finish_reason, usage))
         written = len(reply.message.tool_calls) + (parsed.status is ParseStatus.ILL_FORMED)
 
-        def commit() -> TurnNode:
+        def commit(store: Store | None) -> TurnNode:
             return self.graph.commit(
                 match,
                 prompt_ids=prompt.ids,
@@ -269,6 +277,7 @@ class CapturingPolicy(Policy):
                 rendering=prompt.rendering,
                 calls_written=written,
                 request=asked,
+                store=store,
             )
 
         self._record(commit)
@@ -360,6 +369,15 @@ class CapturingPolicy(Policy):
             f"the session's limit is reached, this is its maximum context length: {why}",
             code="context_length_exceeded",
         )
+
+
+@contextmanager
+def _within_depth() -> Iterator[None]:
+    """Refuse a request whose schemas, arguments or extras are nested more deeply than can be read."""
+    try:
+        yield
+    except RecursionError:
+        raise Refusal(400, "the request is nested too deeply", code="invalid_value") from None
 
 
 def _tools(request: PolicyRequest) -> tuple[ToolSpec, ...]:

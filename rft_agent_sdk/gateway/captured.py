@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from rft_agent_sdk.gateway.capture import CapturingPolicy, HistoryMode, Limits
+from rft_agent_sdk.gateway.capture import CapturingPolicy, HistoryMode, Limits, Store
 from rft_agent_sdk.gateway.faults import NO_FAULTS, Faults
 from rft_agent_sdk.gateway.graph import MessageGraph
 from rft_agent_sdk.gateway.record import build_trajectory, split_rewards
+from rft_agent_sdk.gateway.refusal import Refusal
 from rft_agent_sdk.gateway.render import Renderer
 from rft_agent_sdk.gateway.rollout import RolloutState, Terms
 from rft_agent_sdk.gateway.samplers.token import Sampler
@@ -18,6 +20,8 @@ from rft_agent_sdk.gateway.sessions import SessionRollout
 from rft_agent_sdk.gateway.turn_node import TurnNode
 from rft_agent_sdk.trajectory import Trajectory
 from rft_agent_sdk.types import JSON, Outcome, SamplingParams, Turn
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +137,23 @@ class CapturedSession(SessionRollout):
     def _own_counts(self) -> dict[str, int]:
         return {**self.counts, **self.capture.counts}
 
-    def _take(self, commit: Callable[[], TurnNode]) -> None:
+    def _take(self, commit: Callable[[Store | None], TurnNode]) -> None:
         """Record a turn, unless the session ended while it was sampled."""
         with self._lock:
             if self._state is not RolloutState.PENDING:
                 self.counts["late"] += 1
             self.check_open()
-            turn = commit()
-            if self._log is not None:
-                self._write("turn", self._graph.to_log(turn))
+            commit(None if self._log is None else self._store)
+
+    def _store(self, turn: TurnNode) -> None:
+        """Log a turn; raise a `Refusal` where that fails, after which the client may ask again."""
+        try:
+            self._write("turn", self._graph.to_log(turn))
+        except OSError as error:
+            logger.error("session=<%s> | its log cannot be written: %s", self.id, error)
+            raise Refusal(
+                500, "the turn could not be stored; the gateway's log says why"
+            ) from error
 
     def _ended_by(self) -> Outcome:
         """Return why it ended. A limit of the session is a truncation, whatever the agent made of it."""

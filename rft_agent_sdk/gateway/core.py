@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import itertools
+import os
 import re
 import threading
 import time
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +24,7 @@ from rft_agent_sdk.gateway.render import Renderer
 from rft_agent_sdk.gateway.rollout import Call, RolloutState, Terms
 from rft_agent_sdk.gateway.samplers import Policy, ScriptFunction, as_policy
 from rft_agent_sdk.gateway.samplers.token import Sampler
-from rft_agent_sdk.gateway.session_log import SessionLog, read_logs
+from rft_agent_sdk.gateway.session_log import SessionLog, claim, read_logs
 from rft_agent_sdk.gateway.sessions import Session, SessionRollout, digest, new_secret
 from rft_agent_sdk.gateway.tokens import TokenReader
 from rft_agent_sdk.types import JSON, SamplingParams
@@ -70,8 +72,9 @@ class Gateway:
             admin_key: What opens the routes of `admin`; `None` for no such routes.
 
         Raises:
-            UsageError: One of `renderer` and `sampler` is missing, a log is damaged, or the admin key
-                is too short, or none that a header can hold.
+            UsageError: One of `renderer` and `sampler` is missing, a log is damaged, `log_dir` cannot
+                be written or belongs to a gateway in another process, or the admin key is too short,
+                or none that a header can hold.
         """
         if (renderer is None) is not (sampler is None):
             raise UsageError("token capture needs both renderer= and sampler=, got one of them")
@@ -101,6 +104,7 @@ class Gateway:
         self._gone_sessions = 0
         self._log_dir = None if log_dir is None else Path(log_dir)
         if self._log_dir is not None:
+            weakref.finalize(self, os.close, claim(self._log_dir))
             self._restore(self._log_dir)
 
     def __repr__(self) -> str:
@@ -276,13 +280,21 @@ class Gateway:
                 raise UsageError(
                     f"{str(log_dir)!r} holds sessions: renderer= and sampler= are needed"
                 )
-            if logged.opened["renderer"] != self._renderer.name:
-                raise UsageError(
-                    f"{str(logged.log.path)!r} was written with the renderer "
-                    f"{logged.opened['renderer']!r}, and this one is {self._renderer.name!r}"
-                )
-            rollout = CapturedSession.restored(logged, self._renderer, self._sampler)
-            self._sessions[bytes.fromhex(logged.opened["secret"])] = rollout
+            path = str(logged.log.path)
+            try:
+                written_with = logged.opened["renderer"]
+                if written_with != self._renderer.name:
+                    raise UsageError(
+                        f"it was written with the renderer {written_with!r}, and this one is "
+                        f"{self._renderer.name!r}"
+                    )
+                secret = bytes.fromhex(logged.opened["secret"])
+                rollout = CapturedSession.restored(logged, self._renderer, self._sampler)
+            except UsageError as error:
+                raise UsageError(f"{path!r} cannot be taken up again: {error}") from error
+            except (LookupError, TypeError, ValueError) as error:
+                raise UsageError(f"{path!r} is damaged: {error!r}") from error
+            self._sessions[secret] = rollout
 
     def _forget(self, secret: str) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ import enum
 import logging
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -202,6 +202,7 @@ class MessageGraph:
         rendering: Rendering = "rendered",
         calls_written: int | None = None,
         request: str = "",
+        store: Callable[[TurnNode], None] | None = None,
     ) -> TurnNode:
         """Record the answer to a matched request.
 
@@ -222,6 +223,8 @@ class MessageGraph:
             calls_written: Tool calls the output attempts; `None` for as many as `reply` has.
             request: Tells apart requests of equal messages and tools that are not each other's
                 retries: a nonce for each of several answers somebody asked for on purpose.
+            store: Told the turn before the graph has it. What it raises keeps the turn out, so that
+                no answer is handed out, or trained, that a restarted gateway would not know.
         """
         prompt = prompt_ids if isinstance(prompt_ids, list) else list(prompt_ids)
         before = self._extended(match.turn, prompt) if extension is not False else None
@@ -256,6 +259,8 @@ class MessageGraph:
                 len(prompt),
                 match.turn and match.turn.index,
             )
+        if store is not None:
+            store(turn)
         self._add(turn)
         self._join(turn, before)
         return turn

@@ -522,3 +522,53 @@ def test_a_function_that_says_length_is_recorded_as_truncated():
         trajectory = session.seal(Outcome.TRUNCATED, [0.0])
     assert reply.finish_reason == "length"
     assert trajectory.samples[0].is_truncated
+
+
+def nested(depth: int) -> str:
+    return '{"a":' * depth + "1" + "}" * depth
+
+
+@pytest.mark.parametrize("stream", ["true", "false"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        f'"metadata": {nested(990)}',
+        f'"tools": [{{"type": "function", "function": {{"name": "f", "parameters": {nested(990)}}}}}]',
+    ],
+    ids=["metadata", "tools"],
+)
+def test_what_is_nested_too_deeply_is_the_clients_fault(field, stream):
+    gateway, sampler = gateway_of(scripted("one"))
+    message = '{"role": "user", "content": "go"}'
+    body = f'{{"model": "m", "stream": {stream}, "messages": [{message}], {field}}}'
+    with GatewayServer(gateway) as server:
+        session = gateway.open()
+        answer = requests.post(
+            f"{server.url}/v1/chat/completions",
+            data=body,
+            headers={"Authorization": f"Bearer {session.secret}"},
+            timeout=30,
+        )
+    assert "nested too deeply" in answer.text
+    assert "invalid_request_error" in answer.text
+    assert sampler.turns == []
+
+
+class Silent(Sampler):
+    version = 0
+
+    async def sample(self, request):
+        return Sampled([], [], "stop", 0)
+
+
+def test_a_turn_without_a_token_is_the_samplers_fault_and_no_turn():
+    gateway = Gateway(renderer=RENDERER, sampler=Silent())
+    with GatewayServer(gateway) as server:
+        session = gateway.open()
+        url = f"{server.url}/v1"
+        with (
+            openai.OpenAI(base_url=url, api_key=session.secret, max_retries=0) as api,
+            pytest.raises(openai.APIStatusError, match="at least one sampled token"),
+        ):
+            ask(api, [{"role": "user", "content": "go"}])
+    assert session.turns == ()

@@ -139,7 +139,7 @@ def test_a_rollout_outlives_a_gateway_killed_between_turns_while_sampling_and_be
         assert session.seal() == found
         assert far.stats()["sessions"] == {"open": 0, "sealed": 1, "dropped": 0}
         session.drop()
-        assert list(logs.iterdir()) == []
+        assert list(logs.glob("*.jsonl")) == []
     check_same(found, wanted)
     # Sampled again was the one turn alone that nobody had been told of.
     turns = [str(turn) for turn in range(wanted.turns)]
@@ -177,7 +177,7 @@ def test_the_log_of_a_session_is_its_owners_alone(tmp_path):
     with gateway_process("marked", "--log-dir", str(tmp_path)) as gateway:
         with RemoteGateway(gateway.url, KEY) as far:
             session = far.open(task="t")
-        (log,) = tmp_path.iterdir()
+        (log,) = tmp_path.glob("*.jsonl")
         assert log.stat().st_mode & 0o077 == 0
         assert log.stat().st_uid == os.getuid()
         assert session.secret not in log.read_text()

@@ -1,0 +1,112 @@
+"""The log of a session where the disk, the folder or the log itself is not as it should be."""
+
+import json
+import resource
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from rft_agent_sdk import Outcome, UsageError
+from rft_agent_sdk.gateway import Gateway, GatewayServer
+from rft_agent_sdk.gateway.render import load_renderer
+from rft_agent_sdk.gateway.samplers.scripted_tokens import ScriptedSampler
+from rft_agent_sdk.gateway.session_log import SessionLog, read_logs
+from rft_agent_sdk.testing import scripted
+from tests.gateway.players import gateway_process
+
+RENDERER = load_renderer()
+START: Any = [{"role": "user", "content": "go"}]
+
+
+def gateway_of(folder: Path) -> Gateway:
+    sampler = ScriptedSampler(scripted("one", "two"), RENDERER)
+    return Gateway(renderer=RENDERER, sampler=sampler, log_dir=folder)
+
+
+@contextmanager
+def room_for(path: Path, more: int):
+    """Let files grow no further than `more` bytes past this one: a disk that is about to be full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_line_that_does_not_fit_on_the_disk_leaves_nothing_behind(tmp_path):
+    log = SessionLog.create(tmp_path, "session", {"secret": "00"})
+    before = log.path.read_bytes()
+    with room_for(log.path, 100), pytest.raises(OSError, match="too large"):
+        log.append({"turn": {"text": "x" * 1000}})
+    assert log.path.read_bytes() == before
+    log.append({"turn": {"text": "y"}})
+    (logged,) = read_logs(tmp_path)
+    assert logged.turns == ({"text": "y"},)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_turn_that_cannot_be_stored_is_refused_and_never_trains(tmp_path, stream):
+    gateway = gateway_of(tmp_path)
+    with GatewayServer(gateway) as server:
+        session = gateway.open()
+        (path,) = tmp_path.glob("*.jsonl")
+        url = f"{server.url}/v1"
+        with openai.OpenAI(base_url=url, api_key=session.secret, max_retries=0) as api:
+            with room_for(path, 40), pytest.raises(openai.APIError, match="could not be stored"):
+                list(api.chat.completions.create(model="m", messages=START, stream=stream))
+            assert session.turns == ()
+            reply = api.chat.completions.create(model="m", messages=START).choices[0].message
+            more: Any = [{"role": "assistant", "content": reply.content}, *START]
+            api.chat.completions.create(model="m", messages=START + more)
+    trajectory = gateway_of(tmp_path).resume(session.secret).seal(Outcome.COMPLETED, [1.0])
+    assert trajectory.turns == 2
+    assert len(session.turns) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_served(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="folder for session logs"):
+        gateway_of(tmp_path / "file")
+
+
+def test_gateways_of_two_processes_do_not_share_a_folder(tmp_path):
+    with (
+        gateway_process("endless", "--log-dir", str(tmp_path)),
+        pytest.raises(UsageError, match="another gateway"),
+    ):
+        gateway_of(tmp_path)
+    gateway_of(tmp_path)
+
+
+OPENED = {
+    "secret": "00",
+    "renderer": RENDERER.name,
+    "terms": {"sampling": None, "limits": {}, "history_mode": "linear", "task": None},
+}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [3],
+        [{"turn": {}}],
+        [{"opened": None}],
+        [{"opened": {}}],
+        [{"opened": {**OPENED, "secret": "zz"}}],
+        [{"opened": {**OPENED, "terms": {"sampling": 3}}}],
+        [{"opened": OPENED}, 3],
+        [{"opened": OPENED}, {"turn": {}}],
+        [{"opened": OPENED}, {"event": {}}],
+        [{"opened": OPENED}, {"event": {"outcome": "unheard of"}}],
+    ],
+    ids=json.dumps,
+)
+def test_a_damaged_log_is_named(tmp_path, records):
+    path = tmp_path / "damaged-log.session.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(UsageError, match="damaged-log"):
+        gateway_of(tmp_path)
