@@ -91,6 +91,16 @@ def test_conform_fails_where_no_turn_can_be_captured(tmp_path, template, says):
         assert "FAIL  tool result                         the chat template refuses" in done.stdout
 
 
+@pytest.mark.parametrize("command", [("conform",), ("--template",)])
+def test_a_template_that_is_no_text_is_told_without_a_traceback(tmp_path, command):
+    path = tmp_path / "chat_template.jinja"
+    path.write_bytes(b"\x93NUMPY")
+    done = rft("gateway", *command, str(path))
+    assert done.returncode == 2
+    assert "no UTF-8" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_conform_takes_a_models_folder_its_arguments_and_a_family(tmp_path):
     # The small tokenizer's files are a model's folder.
     folder = ROOT / "rft_agent_sdk" / "gateway" / "data"

@@ -58,6 +58,7 @@ def command(
 
 def _renderer(model: str, tokenizer: str | None, kwargs: dict[str, Any], family: str | None) -> Any:
     from rft_agent_sdk.gateway.render import load_renderer
+    from rft_agent_sdk.gateway.render.load import template_file
     from rft_agent_sdk.gateway.render.stand_in import stand_in_tokenizer
 
     found: Any = None if tokenizer is None else Path(tokenizer)
@@ -66,7 +67,7 @@ def _renderer(model: str, tokenizer: str | None, kwargs: dict[str, Any], family:
     if Path(model).is_dir() or not (Path(model).is_file() or model.endswith(".jinja")):
         return load_renderer(model, tokenizer=found, chat_template_kwargs=kwargs, family=family)
     if found is None:
-        found = stand_in_tokenizer(Path(model).read_text("utf-8"), family)
+        found = stand_in_tokenizer(template_file(Path(model)), family)
     return load_renderer(
         tokenizer=found, template=Path(model), chat_template_kwargs=kwargs, family=family
     )

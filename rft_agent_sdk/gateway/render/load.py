@@ -230,11 +230,22 @@ def _known_to_library(model: str) -> str | None:
 
 def _template_text(template: str | Path) -> str:
     if isinstance(template, Path) or (template.endswith(".jinja") and "\n" not in template):
-        path = Path(template)
-        if not path.is_file():
-            raise UsageError(f"wanted a chat template, got {str(template)!r}, which is no file")
-        return path.read_text("utf-8")
+        return template_file(Path(template))
     return template
+
+
+def template_file(path: Path) -> str:
+    """Return the text of a chat template's file.
+
+    Raises:
+        UsageError: It is no file, or no text.
+    """
+    if not path.is_file():
+        raise UsageError(f"wanted a chat template, got {str(path)!r}, which is no file")
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"wanted a chat template, got {str(path)!r}, no UTF-8: {error}") from None
 
 
 def _template_in(config: Mapping[str, Any]) -> str | None:
