@@ -1,5 +1,6 @@
 """The parts of the bench that do not need the registry."""
 
+import asyncio
 import json
 import urllib.request
 from typing import Any
@@ -8,15 +9,18 @@ import openai
 import pytest
 import uvloop
 
+from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.gateway import Gateway, GatewayServer
 from rft_agent_sdk.gateway.render import load_renderer
-from tests.bench import gateway_speed
+from rft_agent_sdk.serving import asgi_app
+from tests.bench import gateway_speed, rollouts_agent, rollouts_loop
 from tests.bench.__main__ import main
 from tests.bench.gateway_load import alone, saturate
 from tests.bench.gateway_ours import SAMPLING, NullSampler
 from tests.bench.policy_server import policy_server
 from tests.bench.sides import OURS, PEER
 from tests.bench.table import Row, render
+from tests.servers import Answer, ScriptedServer, serving
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,11 @@ def test_a_row_says_how_often_ours_is_the_better_one(row, times):
 def test_the_table_holds_both_sides_and_what_is_asked():
     table = render([Row("size", 99.4, 1709.0, "MB", bar=6)])
     assert table.splitlines()[-1] == "| size | 99.4 | 1,709 | MB | 17.2 | 6 |"
+
+
+def test_a_row_without_another_side_leaves_its_cells_empty():
+    table = render([Row("rollouts", 12.34, None, "1/s", more_is_better=True)])
+    assert table.splitlines()[-1] == "| rollouts | 12.3 |  | 1/s |  |  |"
 
 
 def test_an_unknown_part_is_refused_with_the_known_ones(capsys):
@@ -96,6 +105,22 @@ def test_the_load_generator_plays_whole_sessions_that_are_captured_in_one_piece(
             assert trajectory.counters["extended"] == 3
             assert len(trajectory.samples) == 1
             assert trajectory.trained_tokens == 4 * len(sampler.ids)
+
+
+def test_a_batch_of_rollouts_is_played_to_its_end_and_measured():
+    with serving(asgi_app(rollouts_agent.invoke)) as url:
+        batch = asyncio.run(rollouts_loop.play(url, 2 * rollouts_loop.GROUP))
+    assert rollouts_loop.Batch.load(batch.dump()) == batch
+    assert 0 < batch.runner_cpu_s < batch.after.cpu_s - batch.before.cpu_s
+    assert 0 < batch.before.resident_mb <= batch.after.peak_mb
+
+
+def test_rollouts_that_failed_are_not_measured():
+    with (
+        ScriptedServer(lambda seen, count: Answer(500)) as agent,
+        pytest.raises(UsageError, match="sampled nothing"),
+    ):
+        asyncio.run(rollouts_loop.play(agent.url, rollouts_loop.GROUP))
 
 
 def test_the_peer_gateway_has_a_server_and_its_dependencies():

@@ -10,24 +10,28 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measure of both sides, taken in the same run."""
+    """One measure of both sides, taken in the same run; or of ours, where there is nobody to compare with."""
 
     what: str
     ours: float
-    theirs: float
+    theirs: float | None
     unit: str
     more_is_better: bool = False
     bar: float = 0.0
     """Times better that is asked for; 0 where nothing is."""
 
     @property
-    def times_better(self) -> float:
+    def times_better(self) -> float | None:
         """How often ours is the better one: 2.0 is half the time, or twice the speed."""
+        if self.theirs is None:
+            return None
         return self.ours / self.theirs if self.more_is_better else self.theirs / self.ours
 
     def __str__(self) -> str:
         bar = f"{self.bar:g}" if self.bar else ""
-        cells = (number(self.ours), number(self.theirs), self.unit, f"{self.times_better:.1f}", bar)
+        theirs = "" if self.theirs is None else number(self.theirs)
+        times = "" if self.times_better is None else f"{self.times_better:.1f}"
+        cells = (number(self.ours), theirs, self.unit, times, bar)
         return f"| {self.what} | {' | '.join(cells)} |"
 
 
