@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.gateway.capture import CapturingPolicy, HistoryMode, Limits, Store
 from rft_agent_sdk.gateway.faults import NO_FAULTS, Faults
 from rft_agent_sdk.gateway.graph import MessageGraph
 from rft_agent_sdk.gateway.record import build_trajectory, split_rewards
-from rft_agent_sdk.gateway.refusal import Refusal
+from rft_agent_sdk.gateway.refusal import Refusal, to_json
 from rft_agent_sdk.gateway.render import Renderer
 from rft_agent_sdk.gateway.rollout import RolloutState, Terms
 from rft_agent_sdk.gateway.samplers.token import Sampler
@@ -19,9 +21,12 @@ from rft_agent_sdk.gateway.session_log import Logged, SessionLog
 from rft_agent_sdk.gateway.sessions import SessionRollout
 from rft_agent_sdk.gateway.turn_node import TurnNode
 from rft_agent_sdk.trajectory import Trajectory
-from rft_agent_sdk.types import JSON, Outcome, SamplingParams, Turn
+from rft_agent_sdk.types import JSON, Message, Outcome, SamplingParams, Turn
 
 logger = logging.getLogger(__name__)
+
+_SPELLED = 'The five boxing wizards jump quickly: 0123456789, {"a": [true]}; élan, Привет, 日本語.'
+"""What two vocabularies will hardly spell by the same ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,4 +205,22 @@ class CapturedSession(SessionRollout):
 
 def opened(session: SessionTerms, digest: bytes, renderer: Renderer) -> JSON:
     """Return the first record of a session's log."""
-    return {"secret": digest.hex(), "terms": session.to_json(), "renderer": renderer.name}
+    return {
+        "secret": digest.hex(),
+        "terms": session.to_json(),
+        "renderer": renderer.name,
+        "vocabulary": vocabulary_mark(renderer),
+    }
+
+
+def vocabulary_mark(renderer: Renderer) -> str:
+    """Return what tells a vocabulary from another under the same template, which has the same name.
+
+    Ids of one continued by ids of the other would be a prompt that no model can read.
+    """
+    try:
+        spelled = renderer.write(Message("assistant", _SPELLED), prompt=())
+    except UsageError:  # it reads turns and cannot write them: its control tokens have to do
+        spelled = []
+    told = to_json([sorted(renderer.control_tokens.items()), spelled])
+    return hashlib.blake2b(told, digest_size=8).hexdigest()

@@ -17,7 +17,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.gateway.capture import HistoryMode, Limits
-from rft_agent_sdk.gateway.captured import CapturedSession, SessionTerms, opened
+from rft_agent_sdk.gateway.captured import CapturedSession, SessionTerms, opened, vocabulary_mark
 from rft_agent_sdk.gateway.faults import NO_FAULTS, Faults
 from rft_agent_sdk.gateway.job_runtime import Job
 from rft_agent_sdk.gateway.render import Renderer
@@ -275,6 +275,7 @@ class Gateway:
         return Session(secret, rollout, self._forget)
 
     def _restore(self, log_dir: Path) -> None:
+        ours = vocabulary_mark(self._renderer) if self._renderer is not None else None
         for logged in read_logs(log_dir):
             if self._renderer is None or self._sampler is None:
                 raise UsageError(
@@ -287,6 +288,11 @@ class Gateway:
                     raise UsageError(
                         f"it was written with the renderer {written_with!r}, and this one is "
                         f"{self._renderer.name!r}"
+                    )
+                if logged.opened.get("vocabulary", ours) != ours:
+                    raise UsageError(
+                        "it was written with this chat template and another tokenizer, whose ids "
+                        "this one would read as something else"
                     )
                 secret = bytes.fromhex(logged.opened["secret"])
                 rollout = CapturedSession.restored(logged, self._renderer, self._sampler)

@@ -3,11 +3,13 @@
 import json
 import resource
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from tokenizers import Tokenizer
 
 from rft_agent_sdk import Outcome, UsageError
 from rft_agent_sdk.gateway import Gateway, GatewayServer
@@ -110,3 +112,24 @@ def test_a_damaged_log_is_named(tmp_path, records):
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.raises(UsageError, match="damaged-log"):
         gateway_of(tmp_path)
+
+
+@pytest.mark.parametrize("change", ["template", "tokenizer"])
+def test_a_session_is_not_taken_up_by_another_renderer(tmp_path, change):
+    data = resources.files("rft_agent_sdk.gateway.data")
+    spec = json.loads(data.joinpath("tokenizer.json").read_text("utf-8"))
+    for piece, number in spec["model"]["vocab"].items():
+        if number < 256:  # the single bytes, the other way around
+            spec["model"]["vocab"][piece] = 255 - number
+    template = data.joinpath("chat_template.jinja").read_text("utf-8")
+    if change == "tokenizer":
+        changed = Tokenizer.from_str(json.dumps(spec))
+        other = load_renderer(tokenizer=changed, template=template)
+        assert other.name == RENDERER.name
+    else:
+        other = load_renderer(template=template + "{# another #}")
+    gateway_of(tmp_path).open()
+    sampler = ScriptedSampler(scripted("one"), other)
+    with pytest.raises(UsageError, match=f"another {change}|with the renderer"):
+        Gateway(renderer=other, sampler=sampler, log_dir=tmp_path)
+    gateway_of(tmp_path)
