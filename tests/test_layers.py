@@ -27,7 +27,7 @@ LAYERS = (
         "tls",
         "tracing",
     },
-    {"auth", "endpoint", "testing", "transport"},
+    {"auth", "endpoint", "server_thread", "testing", "transport"},
     {"policy", "job_runtime"},
     {"rollout"},
     {"faults", "shutdown"},

@@ -6,7 +6,6 @@ import importlib.util
 import ipaddress
 import logging
 import socket
-import threading
 from collections.abc import Callable
 from types import TracebackType
 
@@ -15,6 +14,7 @@ import uvicorn
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.gateway.app import create_app
 from rft_agent_sdk.gateway.core import Gateway
+from rft_agent_sdk.server_thread import ServerThread, SettlingServer
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,7 @@ class GatewayServer:
         self._port = port
         self._url_host = url_host or host
         self._grace_s = grace_s
-        self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: ServerThread | None = None
         self._bound_port: int | None = None
 
     @property
@@ -75,26 +74,19 @@ class GatewayServer:
         if self._thread is not None:
             raise UsageError("the gateway server is running already")
         listener = self._bind()
-        self._server = server = _Server(self._config())
-        self._thread = threading.Thread(
-            target=server.run, args=([listener],), name="rft-gateway", daemon=True
-        )
-        self._thread.start()
-        server.is_settled.wait()
-        if not server.started:
-            self.stop()
-            listener.close()
-            raise RuntimeError("the gateway server did not start; its log says why")
+        try:
+            self._thread = ServerThread(self._config(), listener, "rft-gateway")
+        except RuntimeError:
+            self._bound_port = None
+            raise
         logger.debug("url=<%s> | gateway serving", self.url)
         return self
 
     def stop(self) -> None:
         """Stop taking requests, let those in flight end within the grace, and wait for the thread."""
-        server, thread = self._server, self._thread
-        self._server = self._thread = self._bound_port = None
-        if server is not None and thread is not None:
-            server.should_exit = True
-            thread.join()
+        thread, self._thread, self._bound_port = self._thread, None, None
+        if thread is not None:
+            thread.stop()
 
     def serve_forever(self, on_ready: Callable[[str], None] | None = None) -> None:
         """Serve on this thread until SIGINT or SIGTERM, which then takes its usual course.
@@ -109,7 +101,7 @@ class GatewayServer:
         try:
             if on_ready is not None:
                 on_ready(self.url)
-            _Server(self._config()).run([listener])
+            SettlingServer(self._config()).run([listener])
         finally:
             self._bound_port = None
             listener.close()
@@ -148,24 +140,6 @@ class GatewayServer:
             timeout_keep_alive=75,  # clients pool connections for longer than uvicorn's 5 s
             timeout_graceful_shutdown=self._grace_s,
         )
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that says when it has started, or failed to."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_settled = threading.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_settled.set()
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            super().run(sockets)
-        finally:
-            self.is_settled.set()
 
 
 def _is_loopback(host: str) -> bool:

@@ -30,7 +30,7 @@ from rft_agent_sdk.twins.backend import TrainingBackend
 from rft_agent_sdk.twins.control import ControlPlane
 from rft_agent_sdk.twins.operations import Packages
 from rft_agent_sdk.twins.refusal import Refusal, invalid
-from rft_agent_sdk.twins.serve import ServerThread
+from rft_agent_sdk.twins.serve import LoopbackServer
 from rft_agent_sdk.twins.session import Operation, TrainingSession
 from rft_agent_sdk.types import JSON
 
@@ -87,7 +87,7 @@ class TrainingSessionServer:
         self._make_backend = make_backend
         self._hold_s = hold_s
         self._faults: deque[tuple[str, Refusal]] = deque()
-        self._thread = ServerThread(self._app(), port=port)
+        self._thread = LoopbackServer(self._app(), port=port)
 
     @property
     def url(self) -> str:

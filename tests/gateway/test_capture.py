@@ -233,7 +233,7 @@ def test_a_resend_while_the_first_is_on_its_way_joins_it():
 
 def server_loop(server):
     """The event loop of a server's thread."""
-    return server._server.servers[0].get_loop()
+    return server._thread.server.servers[0].get_loop()
 
 
 def test_a_nonce_asks_for_another_answer_on_purpose_and_both_train():

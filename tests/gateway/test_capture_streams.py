@@ -89,7 +89,7 @@ class Table:
         self.capture = found.capture
 
     def open_gate(self):
-        loop = self.server._server.servers[0].get_loop()
+        loop = self.server._thread.server.servers[0].get_loop()
         loop.call_soon_threadsafe(self.sampler.gate.set)
 
     def openai(self) -> Any:
