@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -73,6 +73,7 @@ class CapturedSession(SessionRollout):
     ) -> None:
         self._session = session
         self._log = log
+        self._is_end_logged = False
         self._graph = graph or MessageGraph()
         self.capture = CapturingPolicy(
             renderer,
@@ -115,6 +116,20 @@ class CapturedSession(SessionRollout):
     def store(self, turn: Turn) -> None:
         """Do nothing: the turn was recorded with its tokens, before this reply was handed out."""
 
+    def seal(self, outcome: Outcome | None, rewards: Sequence[float]) -> Trajectory:
+        """End the rollout, as `SessionRollout.seal`, and see to it that its log says so.
+
+        Raises:
+            UsageError: As there.
+            OSError: The log cannot be written. The rollout is ended all the same; until a repetition
+                succeeds, a restarted gateway would go on with it.
+        """
+        with self._lock:
+            sealed = super().seal(outcome, rewards)
+            if not self._is_end_logged:
+                self._log_event()
+            return sealed
+
     def trajectory(self) -> Trajectory:
         """Return the record as it stands, with its samples."""
         with self._lock:
@@ -135,9 +150,11 @@ class CapturedSession(SessionRollout):
             return {**self._graph.counters(), **self._own_counts()}
 
     def forget(self) -> None:
-        """Delete the session's log."""
-        if self._log is not None:
-            self._log.remove()
+        """Delete the session's log; nothing is logged any more."""
+        with self._lock:
+            log, self._log = self._log, None
+        if log is not None:
+            log.remove()
 
     def _own_counts(self) -> dict[str, int]:
         return {**self.counts, **self.capture.counts}
@@ -170,6 +187,7 @@ class CapturedSession(SessionRollout):
         super()._move(state)
         if state is not RolloutState.PENDING:
             self._graph.release()
+        self._is_end_logged = False
         self._log_event()
 
     def _note(self) -> None:
@@ -187,6 +205,7 @@ class CapturedSession(SessionRollout):
             "counts": [dict(self.counts), dict(self.capture.counts)],
         }
         self._write("event", event)
+        self._is_end_logged = self._state is not RolloutState.PENDING
 
     def _replay(self, event: JSON) -> None:
         """Go through a transition again that the log tells of."""

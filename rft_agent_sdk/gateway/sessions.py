@@ -213,6 +213,6 @@ class Session:
 
     def drop(self) -> None:
         """Seal the session and forget it, its log too; its secret becomes unknown (401)."""
+        self.rollout.forget()  # first, since a full disk takes no word of the end
         self.rollout.seal(None, ())
         self._forget(self.secret)
-        self.rollout.forget()

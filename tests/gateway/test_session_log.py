@@ -69,6 +69,21 @@ def test_a_turn_that_cannot_be_stored_is_refused_and_never_trains(tmp_path, stre
     assert len(session.turns) == 2
 
 
+def test_an_end_that_could_not_be_stored_is_stored_by_the_next_seal(tmp_path):
+    gateway = gateway_of(tmp_path)
+    session, dropped = gateway.open(), gateway.open()
+    path = max(tmp_path.glob("*.jsonl"), key=lambda path: path.stat().st_size)
+    with room_for(path, 40):
+        with pytest.raises(OSError, match="too large"):
+            session.seal(Outcome.AGENT_ERROR, [1.0])
+        dropped.drop()
+    sealed = session.seal()
+    assert (sealed.outcome, sealed.reward) == (Outcome.AGENT_ERROR, 1.0)
+    again = gateway_of(tmp_path)
+    assert again.stats()["sessions"] == {"open": 0, "sealed": 1, "dropped": 0}
+    assert again.resume(session.secret).seal() == sealed
+
+
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_served(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="folder for session logs"):
