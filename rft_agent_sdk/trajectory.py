@@ -226,8 +226,12 @@ def read_parquet(path: Path | str) -> Iterator[Trajectory]:
     Raises:
         UsageError: pyarrow is not installed, or a row is no trajectory.
     """
-    _, parquet = _arrow()
-    with parquet.ParquetFile(str(path)) as file:
+    arrow, parquet = _arrow()
+    try:
+        opened = parquet.ParquetFile(str(path))
+    except arrow.ArrowInvalid as error:
+        raise UsageError(f"{path} is no Parquet file: {error}") from None
+    with opened as file:
         for batch in file.iter_batches(batch_size=256):
             for row in batch.to_pylist():
                 yield _from_row(row)

@@ -137,3 +137,11 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
 
 def test_a_trajectory_sums_up_its_samples():
     assert (FULL.trained_tokens, FULL.versions) == (2, (7,))
+
+
+def test_a_file_that_is_no_parquet_is_refused_by_name(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "junk.parquet"
+    path.write_bytes(b"junk")
+    with pytest.raises(UsageError, match=r"junk\.parquet is no Parquet file"):
+        list(read_parquet(path))

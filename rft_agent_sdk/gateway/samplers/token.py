@@ -21,6 +21,9 @@ _NO_LOGPROB = -9999.0
 """vLLM's stand-in for minus infinity and for "unknown", JSON having neither; no real logprob of a
 sampled token comes near it."""
 
+_MAX_ID = 2**32
+"""Ids are kept in 32 bits; no vocabulary comes near."""
+
 
 class SampleFault(Refusal, ValueError):
     """502: a sampler's answer contradicts itself or the request, so none of it may be recorded.
@@ -115,7 +118,7 @@ class Sampler(ABC):
         Raises:
             SampleFault: The ids are no ids, or the logprobs do not belong to them.
         """
-        if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
+        if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < _MAX_ID for i in ids):
             raise SampleFault(f"wanted sampled token ids, got {_short(ids)}")
         if logprobs is None:
             logprobs = [None] * len(ids)
