@@ -174,6 +174,7 @@ def loop_settings(config: Config) -> GrpoSettings:
         adam=config.adam,
         refill_flat_groups=config.refill_flat_groups,
         kl_stop=config.kl_stop,
+        stop_on=config.stop_on,
         eval_every=config.eval_every,
         eval_sampling=SamplingParams(config.eval_temperature, 1.0, config.max_new_tokens),
         success_threshold=config.success_threshold,

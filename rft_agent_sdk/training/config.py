@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.training import config_yaml
 from rft_agent_sdk.training.advantages import DEFAULT_EPS, AdvantageMethod
 from rft_agent_sdk.training.engines.base import AdamParams
+from rft_agent_sdk.training.health import FINDINGS
 
 EXAMPLE = Path(__file__).with_name("config.example.yaml")
 
@@ -65,6 +66,7 @@ _Count = Annotated[int, Field(ge=1)]
 _CountOrAll = Annotated[int, Field(ge=0)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1)]
+_Findings = Annotated[tuple[str, ...], BeforeValidator(lambda value: _findings(value))]
 _Beta = Annotated[float, Field(ge=0, le=0.999999)]
 
 
@@ -159,6 +161,10 @@ class Config(BaseModel):
     """Whether a group with equal rewards, which teaches nothing, is replaced by the next rows' groups."""
     kl_stop: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Mean KL of a step, in nats, past which the run stops with a checkpoint; 0 never stops it."""
+    stop_on: _Findings = ()
+    """Health findings that stop the run with a checkpoint, such as [infrastructure, tools_never_run]; each of
+    them is logged in any case. They are: turns_cut_off, no_answer, infrastructure, tools_never_run,
+    unread_calls_rise, reward_without_solving."""
 
     beta1: _Beta = 0.9
     """Decay of AdamW's first moment."""
@@ -338,6 +344,20 @@ def _conflicts(values: Mapping[str, Any]) -> Iterator[str]:
         yield f"max_new_tokens: wanted less than max_context_tokens ({context}), got {new}"
     if sagemaker and new < 512:
         yield f"max_new_tokens: wanted at least 512, the least a training session samples, got {new}"
+
+
+def _findings(value: object) -> tuple[str, ...]:
+    """Return the names that YAML, or a record made of it, lists.
+
+    Raises:
+        ValueError: It is no list, or not of findings.
+    """
+    known = ", ".join(FINDINGS)
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"stop_on: wanted a list of health findings ({known}), got {value!r}")
+    if unknown := [name for name in value if name not in FINDINGS]:
+        raise ValueError(f"stop_on: wanted health findings ({known}), got {unknown!r}")
+    return tuple(dict.fromkeys(value))
 
 
 def _region_of(arn: object) -> str:

@@ -57,6 +57,8 @@ class GrpoSettings:
     """Whether groups that teach nothing are replaced by the next rows' groups."""
     kl_stop: float = 0.0
     """KL of a step, in nats, past which the run ends; 0 never ends it."""
+    stop_on: tuple[str, ...] = ()
+    """Names of health findings that end the run."""
     eval_every: int = 0
     """Steps between evaluations; 0 evaluates at the end only."""
     eval_sampling: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0.0))
@@ -127,12 +129,12 @@ async def train(run: Run, resume: Checkpoint | None = None) -> Run:
             run.step += 1
             run.cursor = run.dataset.state()
             metrics |= {"training/global_step": run.step, "training/epoch": run.dataset.epoch}
-            is_last = _is_over(run, metrics)
+            health.watch(metrics)
+            is_last = _is_over(run, metrics, health.present)
             if run.eval_payloads and (is_last or _is_due(run.step, settings.eval_every)):
                 with _timed(metrics, "time/eval"):
                     metrics |= await _evaluate(run, log)
             run.trackers.log(run.step, metrics)
-            health.watch(metrics)
             if is_last or _is_due(run.step, settings.save_every):
                 await _save(run)
             if is_last:
@@ -251,10 +253,14 @@ async def _save(run: Run) -> None:
     logger.info("step=<%s>, state=<%s> | saved %s", run.step, name, path)
 
 
-def _is_over(run: Run, metrics: Mapping[str, float]) -> bool:
+def _is_over(run: Run, metrics: Mapping[str, float], findings: Mapping[str, str]) -> bool:
     kl, limit = metrics.get(f"train/{_KL}", 0.0), run.settings.kl_stop
     if limit and kl > limit:
         logger.warning("kl=<%.4g>, kl_stop=<%.4g> | the run ends early", kl, limit)
+        return True
+    if ending := [name for name in run.settings.stop_on if name in findings]:
+        told = "; ".join(f"{name}: {findings[name]}" for name in ending)
+        logger.warning("step=<%s>, stop_on=<%s> | the run ends early: %s", run.step, ending, told)
         return True
     return run.dataset.epoch >= run.dataset.epochs
 

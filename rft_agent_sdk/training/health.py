@@ -1,6 +1,7 @@
 """What goes wrong with a run while its curves still look well: named findings from a step's rollouts.
 
-Each has a threshold, is logged when it appears, and again only after it was gone. None changes a run.
+Each has a threshold, is logged when it appears, and again only after it was gone. None changes a run,
+unless the run was told to end at it.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ LIMITS = (
     ),
 )
 
+_UNREAD, _UNSOLVED = "unread_calls_rise", "reward_without_solving"
+FINDINGS = (*(limit.name for limit in LIMITS), _UNREAD, _UNSOLVED)
+"""Every finding's name."""
+
 
 def health_metrics(played: Sequence[Played]) -> dict[str, float]:
     """Return the shares that findings are made of; empty without rollouts.
@@ -93,7 +98,12 @@ class Health:
         """
         self._tell = tell or _log
         self._history: deque[Mapping[str, float]] = deque(maxlen=2 * _WINDOW)
-        self._present: frozenset[str] = frozenset()
+        self._present: dict[str, str] = {}
+
+    @property
+    def present(self) -> Mapping[str, str]:
+        """What the last step's metrics made: by a finding's name, what to do."""
+        return self._present
 
     def watch(self, metrics: Mapping[str, float]) -> frozenset[str]:
         """Take a step's metrics; tell what is new, and return the names of all that is found."""
@@ -104,19 +114,19 @@ class Health:
             if metrics.get(limit.metric, 0.0) > limit.above
         }
         if (unread := self._rise("health/unread_calls")) > 0.02:
-            found["unread_calls_rise"] = (
+            found[_UNREAD] = (
                 f"by {unread:.1%}: the policy more and more writes calls that nobody can read"
             )
         solved = self._rise("sampler/solve_rate")
         if self._rise("sampler/mean_reward") > 0.1 and solved < 0.01:
-            found["reward_without_solving"] = (
+            found[_UNSOLVED] = (
                 "the reward rises and the solve rate does not: the policy may learn the reward's shape "
                 "and not the task"
             )
-        for name in sorted(found.keys() - self._present):
+        for name in sorted(found.keys() - self._present.keys()):
             self._tell(name, found[name])
-        self._present = frozenset(found)
-        return self._present
+        self._present = found
+        return frozenset(found)
 
     def _rise(self, name: str) -> float:
         """Return by how much the mean of the window is above that of the one before; 0 until there are two."""

@@ -8,6 +8,7 @@ import yaml
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.training.config import EXAMPLE, Config, example, load_config, read_override
 from rft_agent_sdk.training.engines.base import AdamParams
+from rft_agent_sdk.training.health import FINDINGS
 
 REQUIRED = {
     "role_arn": "arn:aws:iam::123456789012:role/Training",
@@ -249,3 +250,20 @@ def test_reading_a_config_loads_no_engine_and_no_gateway():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_findings_to_stop_on_are_known_ones(write):
+    listed = load_config(write(REQUIRED | {"stop_on": ["no_answer", "infrastructure"]}))
+    assert listed.stop_on == ("no_answer", "infrastructure")
+    for wrong in (["no_anser"], "no_answer", [1], {"no_answer": 1}):
+        with pytest.raises(
+            UsageError, match=r"stop_on: wanted .*turns_cut_off, no_answer"
+        ) as caught:
+            load_config(write(REQUIRED | {"stop_on": wrong}))
+        assert FINDINGS[-1] in str(caught.value)
+        assert "needs 1 corrections" in str(caught.value)
+
+
+def test_the_example_names_every_finding():
+    about = str(Config.model_fields["stop_on"].description)
+    assert ", ".join(FINDINGS) in " ".join(about.split())

@@ -183,6 +183,22 @@ def test_a_run_ends_where_the_policy_has_moved_too_far(where, engine, tmp_path, 
     assert "the run ends early" in caplog.text
 
 
+def test_a_run_ends_at_a_finding_it_was_told_to_end_at(where, engine, tmp_path, caplog):
+    def play(folder, *names):
+        with ScriptedServer(lambda seen, count: Answer(200, {"reward": 1.0})) as server:
+            settings = replace(SETTINGS, stop_on=names)
+            options = {"retries": 0, "max_failure_rate": 1.0, "settings": settings}
+            return start(replace_url(where, server.url), engine, folder, epochs=1, **options)
+
+    assert play(tmp_path / "other", "no_answer").step == 2
+    assert "the run ends early" not in caplog.text
+    assert play(tmp_path / "named", "no_answer", "infrastructure").step == 1
+    found = RunFolder(tmp_path / "named").latest()
+    assert found is not None
+    assert found.step == 1
+    assert "the run ends early: infrastructure: 100.0%: rollouts fail" in caplog.text
+
+
 def test_too_many_failures_end_the_run_with_a_checkpoint_of_the_last_step(where, engine, tmp_path):
     def script(seen, count):
         return Answer(500)

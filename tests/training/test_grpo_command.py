@@ -109,12 +109,15 @@ def test_a_folder_with_a_run_is_resumed_or_refused(tmp_path, agent_url):
 
 
 def test_every_key_reaches_what_it_is_for(tmp_path):
-    config = config_of(tmp_path, "http://127.0.0.1:1")
+    config = config_of(tmp_path, "http://127.0.0.1:1").model_copy(
+        update={"stop_on": ("no_answer",)}
+    )
     loop, played = loop_settings(config), rollout_settings(config, "http://gateway")
     assert (loop.batch_size, loop.group_size, loop.save_every) == (2, 6, 2)
     assert (loop.sampling.temperature, loop.sampling.max_tokens) == (1.0, 64)
     assert (loop.eval_sampling.temperature, loop.adam.learning_rate) == (0.0, 0.01)
     assert loop.loss_config == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+    assert loop.stop_on == ("no_answer",)
     assert (played.model_id, played.deadline_s) == ("two-words", 60.0)
     assert (played.failed_rollout, played.max_failure_rate) == ("drop", 0.2)
 
