@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +15,18 @@ import click
 from rft_agent_sdk.cli import composing
 from rft_agent_sdk.cli.policies import find_policy
 from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.rollout import REASONING_EFFORTS
 from rft_agent_sdk.types import SamplingParams
+
+_LABEL = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
+_SECRET = re.compile(r"(?<=//)[^/?#]*@|\?[^#]*")
+"""What may be a secret in a server's URL: labels are printed and kept."""
 
 if TYPE_CHECKING:
     from rft_agent_sdk.gateway import Gateway, Session
     from rft_agent_sdk.training.config import Config
     from rft_agent_sdk.training.dataset import Row
-    from rft_agent_sdk.training.evaluate import EvalReport
-    from rft_agent_sdk.training.rollouts import Group
+    from rft_agent_sdk.training.matrix import Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,9 @@ class Asked:
 
     agent_url: str
     agent_arn: str
-    sampling: SamplingParams
+    temperatures: tuple[float, ...]
+    max_tokens: int | None
+    reasoning_effort: str | None
     per_task: int
     rollout_s: float
     concurrency: int
@@ -61,13 +70,33 @@ class PolicyHost:
 )
 @click.option("--agent-url", default="", help="Where the agent serves.")
 @click.option("--agent-arn", default="", help="ARN of a deployed AgentCore runtime instead.")
-@click.option("--policy", help="A policy of the environment, or openai:URL.")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="[LABEL=]NAME",
+    help="A policy of the environment, or openai:URL. Again for another beside it: base=..., trained=...",
+)
 @click.option("--environment", default="wordle", show_default=True, help="Whose policies to use.")
 @click.option("--config", "config_path", metavar="FILE", help="A run's config: play its model.")
 @click.option(
     "--checkpoint", metavar="NAME", help="A saved state of that model, or a record of one."
 )
-@click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(0, 2))
+@click.option(
+    "--temperature",
+    "temperatures",
+    multiple=True,
+    default=("0",),
+    show_default=True,
+    metavar="T[,T...]",
+    help="From 0 to 2. Again, or a list, plays each policy at each of them.",
+)
+@click.option(
+    "--reasoning-effort",
+    type=click.Choice(REASONING_EFFORTS),
+    help="Which one the agent runs with. It is recorded with the results and changes nothing: the agent "
+    "takes it from REASONING_EFFORT in its own environment, which cannot be set from here.",
+)
 @click.option("--max-tokens", type=click.IntRange(1), help="Of one reply.  [default: the policy's]")
 @click.option("--per-task", default=1, show_default=True, type=click.IntRange(1), help="Rollouts.")
 @click.option("--max-prompts", default=0, show_default=True, type=click.IntRange(0), help="0: all.")
@@ -76,35 +105,58 @@ class PolicyHost:
 @click.option("--concurrency", default=64, show_default=True, type=click.IntRange(1))
 @click.option("--gateway-host", default="", help="Address to bind.  [default: as it is needed]")
 @click.option("--gateway-port", default=0, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--run-dir",
+    metavar="DIR",
+    help="Write evaluation.json and rollouts.jsonl there.  [default, for a table: one under runs/]",
+)
 @click.option("--out", metavar="FILE", help="Write each rollout's diagnostics there, as JSONL.")
 def command(
     dataset: str,
-    policy: str | None,
+    policies: tuple[str, ...],
     environment: str,
     config_path: str | None,
     checkpoint: str | None,
-    temperature: float,
-    max_tokens: int | None,
     max_prompts: int,
+    run_dir: str | None,
     out: str | None,
     **given: Any,
 ) -> int:
-    """Play every row of a dataset and print, as JSON, what is solved, with its uncertainty.
+    """Play every row of a dataset and print what is solved, with its uncertainty.
 
     The policy is one of an environment, a server, or, with --config, the model that a run trains: as it
-    was before training, or from a --checkpoint.
+    was before training, or from a --checkpoint. One policy at one temperature is told as JSON; several are
+    played in turn over the same rows and told as a table, with the JSON in the run's folder.
     """
     from rft_agent_sdk.training.config import load_config
     from rft_agent_sdk.training.dataset import read_rows
+    from rft_agent_sdk.training.matrix import Results
 
     if bool(given["agent_url"]) is bool(given["agent_arn"]):
         raise UsageError("say who plays: --agent-url or --agent-arn, one of the two")
-    if (policy is None) is (config_path is None):
+    if bool(policies) is (config_path is not None):
         raise UsageError("say who answers: --policy or --config, one of the two")
-    asked = Asked(
+    asked = _asked(given)
+    answers = labelled(policies, environment)
+    rows = read_rows(dataset, max_prompts)
+    is_matrix = len(asked.temperatures) * max(1, len(answers)) > 1
+    if is_matrix and run_dir is None:
+        run_dir = f"runs/{datetime.now(UTC).strftime('evaluate-%Y%m%d-%H%M%S')}"
+    results = Results(Path(run_dir) if run_dir is not None else None)
+    if config_path is not None:
+        work = _with_engine(asked, rows, load_config(config_path), checkpoint, results)
+    else:
+        work = _with_policies(asked, rows, answers, results)
+    return composing.run(_shown(work, results, is_matrix=is_matrix, out=out))
+
+
+def _asked(given: Mapping[str, Any]) -> Asked:
+    return Asked(
         agent_url=given["agent_url"],
         agent_arn=given["agent_arn"],
-        sampling=SamplingParams(temperature, None, max_tokens),
+        temperatures=_temperatures(given["temperatures"]),
+        max_tokens=given["max_tokens"],
+        reasoning_effort=given["reasoning_effort"],
         per_task=given["per_task"],
         rollout_s=given["rollout_time"],
         concurrency=given["concurrency"],
@@ -112,55 +164,90 @@ def command(
         host=given["gateway_host"],
         port=given["gateway_port"],
     )
-    rows = read_rows(dataset, max_prompts)
-    if policy is not None:
-        answers = find_policy(policy, environment)
-        return composing.run(_shown(_with_policy(asked, rows, answers), out))
-    if config_path is None:  # told apart above
-        raise UsageError("--config is missing")
-    config = load_config(config_path)
-    return composing.run(_shown(_with_engine(asked, rows, config, checkpoint), out))
 
 
-async def _shown(work: Any, out: str | None) -> None:
-    report, groups = await work
-    click.echo(json.dumps(report.to_json(), indent=2))
+def _temperatures(texts: Iterable[str]) -> tuple[float, ...]:
+    """Return the temperatures that options list, each once, in their order.
+
+    Raises:
+        UsageError: One is no number from 0 to 2.
+    """
+    found = []
+    for text in (part for one in texts for part in one.split(",")):
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 2:  # not a number compares as neither
+            raise UsageError(f"--temperature: wanted numbers from 0 to 2, got {text!r}")
+        found.append(value)
+    return tuple(dict.fromkeys(found))
+
+
+def labelled(names: Iterable[str], environment: str) -> dict[str, Any]:
+    """Return policies by their labels; one without a label is labelled by its name.
+
+    Raises:
+        UsageError: There is no such policy, or two have one label.
+    """
+    found: dict[str, Any] = {}
+    for given in names:
+        match = _LABEL.fullmatch(given)
+        label, name = match.groups() if match else (_SECRET.sub("", given), given)
+        if label in found:
+            raise UsageError(
+                f"--policy: wanted a label of its own for each, got {label!r} twice: give LABEL=NAME"
+            )
+        found[label] = find_policy(name, environment)
+    return found
+
+
+async def _shown(work: Any, results: Results, *, is_matrix: bool, out: str | None) -> None:
+    from rft_agent_sdk.training.matrix import table
+
+    try:
+        await work
+    finally:
+        if is_matrix and results.cells:
+            click.echo(table(results.cells))
+            click.echo(f"results in {results.folder}", err=True)
+    if not is_matrix:
+        click.echo(json.dumps(results.cells[0].to_json(), indent=2))
     if out is not None:
-        lines = [
-            json.dumps({"task": number, **one.to_json()})
-            for number, group in enumerate(groups)
-            for one in group.rollouts
-        ]
-        Path(out).write_text("".join(f"{line}\n" for line in lines), "utf-8")  # noqa: ASYNC240 - all is over
+        results.write_rollouts(Path(out))
 
 
-async def _with_policy(
-    asked: Asked, rows: list[Row], policy: Any
-) -> tuple[EvalReport, list[Group]]:
+async def _with_policies(
+    asked: Asked, rows: list[Row], policies: Mapping[str, Any], results: Results
+) -> None:
     from rft_agent_sdk.gateway import Gateway
 
-    gateway = Gateway()
-    return await _played(asked, rows, gateway, PolicyHost(gateway, policy))
+    for label, policy in policies.items():
+        gateway = Gateway()
+        await _play(asked, rows, gateway, PolicyHost(gateway, policy), label, results)
 
 
 async def _with_engine(
-    asked: Asked, rows: list[Row], config: Config, checkpoint: str | None
-) -> tuple[EvalReport, list[Group]]:
+    asked: Asked, rows: list[Row], config: Config, checkpoint: str | None, results: Results
+) -> None:
     engine = await composing.open_engine(config)
     try:
         if checkpoint is not None:
             await engine.load_state(_state_of(checkpoint))
         capture = composing.capture(config, engine)
         capture.bind(await engine.save_weights_and_get_sampling_client(), 0)
-        return await _played(asked, rows, capture.gateway, capture.gateway)
+        label = "base" if checkpoint is None else checkpoint
+        await _play(asked, rows, capture.gateway, capture.gateway, label, results)
     finally:
         await engine.stop()
 
 
-async def _played(
-    asked: Asked, rows: list[Row], gateway: Gateway, host: Any
-) -> tuple[EvalReport, list[Group]]:
+async def _play(
+    asked: Asked, rows: list[Row], gateway: Gateway, host: Any, label: str, results: Results
+) -> None:
+    """Play one policy at each temperature; what comes of each is added to the results."""
     from rft_agent_sdk.training.evaluate import evaluate
+    from rft_agent_sdk.training.matrix import Cell
     from rft_agent_sdk.training.rollouts import Rollouts, RolloutSettings
 
     agent = composing.agent_of(
@@ -174,14 +261,17 @@ async def _played(
             server.url, deadline_s=asked.rollout_s, concurrency=asked.concurrency
         )
         async with Rollouts(host, agent, settings) as rollouts:
-            await rollouts.preflight(rows[0].payload, asked.sampling)
-            return await evaluate(
-                rollouts,
-                [row.payload for row in rows],
-                sampling=asked.sampling,
-                per_task=asked.per_task,
-                success_threshold=asked.success_threshold,
-            )
+            sampling = SamplingParams(asked.temperatures[0], None, asked.max_tokens)
+            await rollouts.preflight(rows[0].payload, sampling)
+            for temperature in asked.temperatures:
+                report, groups = await evaluate(
+                    rollouts,
+                    [row.payload for row in rows],
+                    sampling=replace(sampling, temperature=temperature),
+                    per_task=asked.per_task,
+                    success_threshold=asked.success_threshold,
+                )
+                results.add(Cell(label, temperature, asked.reasoning_effort, report), groups)
 
 
 def _state_of(checkpoint: str) -> str:

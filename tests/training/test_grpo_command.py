@@ -2,20 +2,25 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from rft_agent_sdk.cli import composing
+from rft_agent_sdk.cli.evaluate import command as evaluate_command
+from rft_agent_sdk.cli.evaluate import labelled
 from rft_agent_sdk.cli.grpo import loop_settings, rollout_settings, train
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.serving import asgi_app
 from rft_agent_sdk.training.checkpoint import RunFolder
-from tests.servers import serving
+from tests.servers import ScriptedServer, completion, serving
 from tests.training.killable import ROWS, config_of
 from tests.training.two_words import TableEngine, TableSampler, entrypoint
 
@@ -164,8 +169,85 @@ def test_a_policy_is_evaluated_over_a_dataset(tmp_path):
     told = json.loads(done.stdout)
     assert (told["tasks"], told["rollouts"], told["failed_rollouts"]) == (2, 4, 0)
     assert told["solved"] == 1.0
+    assert (told["policy"], told["temperature"], told["reasoning_effort"]) == ("solver", 0.0, None)
     assert told["pass_at"]["2"]["low"] < 1.0
     assert [line["components"]["solved"] for line in lines(out)] == [1.0] * 4
+
+
+def test_policies_and_temperatures_are_told_side_by_side(tmp_path):
+    """The base policy says "yes" only where it is warm, and the trained one always."""
+
+    def script(name):
+        def answer(seen, count):
+            is_yes = name == "trained" or seen.json["temperature"] > 0
+            word = json.dumps({"word": "yes" if is_yes else "no"})
+            return completion("", calls=[("say", word)])
+
+        return answer
+
+    rows, folder = tmp_path / "rows.jsonl", tmp_path / "run"
+    rows.write_text("".join(json.dumps({"payload": row.payload}) + "\n" for row in ROWS))
+    with (
+        serving(asgi_app(entrypoint())) as url,
+        ScriptedServer(script("base")) as base,
+        ScriptedServer(script("trained")) as trained,
+    ):
+        given = ["--dataset", str(rows), "--agent-url", url, "--run-dir", str(folder)]
+        given += ["--policy", f"base=openai:{base.url}#m", "--reasoning-effort", "low"]
+        given += ["--policy", f"trained=openai:{trained.url}#m", "--per-task", "2"]
+        given += ["--temperature", "0,0.5", "--temperature", "1"]
+        done = rft("evaluate", *given)
+        assert done.returncode == 0, done.stderr
+        again = rft("evaluate", *given)
+    head, *body = done.stdout.splitlines()
+    assert re.split(r"  +", head) == [
+        "policy",
+        "temperature",
+        "solved [95 %]",
+        "pass@2",
+        "mean reward",
+    ]
+    combinations = [(name, t) for name in ("base", "trained") for t in (0.0, 0.5, 1.0)]
+    shares = [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    for line, (name, t), share in zip(body, combinations, shares, strict=True):
+        cells = re.split(r"  +", line)
+        assert cells[:2] == [name, f"{t:g}"]
+        assert cells[2].startswith(f"{share:.1%} [")
+        assert cells[3:] == [f"{share:.1%}", f"{share:.3f}"]
+    found = json.loads((folder / "evaluation.json").read_text())["results"]
+    assert [(one["policy"], one["temperature"]) for one in found] == combinations
+    assert [one["solved"] for one in found] == shares
+    assert {one["reasoning_effort"] for one in found} == {"low"}
+    assert {(one["tasks"], one["rollouts"]) for one in found} == {(len(ROWS), 2 * len(ROWS))}
+    told = Counter((one["policy"], one["temperature"]) for one in lines(folder / "rollouts.jsonl"))
+    assert told == dict.fromkeys(combinations, 2 * len(ROWS))
+    assert (again.returncode, "holds an evaluation" in again.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        (["--temperature", "0,hot"], "numbers from 0 to 2, got 'hot'"),
+        (["--temperature", "nan"], "numbers from 0 to 2, got 'nan'"),
+        (["--temperature", "2.1"], "numbers from 0 to 2, got '2.1'"),
+        (["--policy", "solver"], "got 'solver' twice"),
+        (["--policy", "x=nobody"], "has no policy 'nobody'"),
+        (["--reasoning-effort", "enormous"], "'low', 'medium', 'high'"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_told_before_anything_is_played(options, needed):
+    given = ["--dataset", "x", "--agent-url", "http://127.0.0.1:1", "--policy", "solver", *options]
+    done = CliRunner().invoke(evaluate_command, given)
+    told = done.output if isinstance(done.exception, SystemExit) else str(done.exception)
+    assert needed in told
+
+
+def test_a_server_without_a_label_is_labelled_without_its_secrets():
+    given = [
+        "openai:http://user:word@127.0.0.1:1/v1?key=word#m",
+        "base=openai:http://127.0.0.1:1?a=b",
+    ]
+    assert list(labelled(given, "wordle")) == ["openai:http://127.0.0.1:1/v1#m", "base"]
 
 
 def test_an_evaluation_says_what_it_needs(tmp_path):
