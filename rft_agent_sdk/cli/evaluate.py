@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,8 @@ from rft_agent_sdk.rollout import REASONING_EFFORTS
 from rft_agent_sdk.types import SamplingParams
 
 _LABEL = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
+BASE = "base"
+"""Names the model before training."""
 _SECRET = re.compile(r"(?<=//)[^/?#]*@|\?[^#]*")
 """What may be a secret in a server's URL: labels are printed and kept."""
 
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from rft_agent_sdk.gateway import Gateway, Session
     from rft_agent_sdk.training.config import Config
     from rft_agent_sdk.training.dataset import Row
+    from rft_agent_sdk.training.engines.base import Engine
     from rft_agent_sdk.training.matrix import Results
+
+Open = Callable[["Config"], Awaitable["Engine"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,12 @@ class PolicyHost:
 @click.option("--environment", default="wordle", show_default=True, help="Whose policies to use.")
 @click.option("--config", "config_path", metavar="FILE", help="A run's config: play its model.")
 @click.option(
-    "--checkpoint", metavar="NAME", help="A saved state of that model, or a record of one."
+    "--checkpoint",
+    "checkpoints",
+    multiple=True,
+    metavar="[LABEL=]NAME",
+    help="A saved state of that model, or a record of one. Again for another beside it; `base`, first, "
+    "is the model before training.",
 )
 @click.option(
     "--temperature",
@@ -116,7 +126,7 @@ def command(
     policies: tuple[str, ...],
     environment: str,
     config_path: str | None,
-    checkpoint: str | None,
+    checkpoints: tuple[str, ...],
     max_prompts: int,
     run_dir: str | None,
     out: str | None,
@@ -136,15 +146,18 @@ def command(
         raise UsageError("say who plays: --agent-url or --agent-arn, one of the two")
     if bool(policies) is (config_path is not None):
         raise UsageError("say who answers: --policy or --config, one of the two")
+    if checkpoints and config_path is None:
+        raise UsageError("--checkpoint is a state of the model that --config names: give that, too")
     asked = _asked(given)
     answers = labelled(policies, environment)
+    states = states_of(checkpoints or (BASE,))
     rows = read_rows(dataset, max_prompts)
-    is_matrix = len(asked.temperatures) * max(1, len(answers)) > 1
+    is_matrix = len(asked.temperatures) * len(answers or states) > 1
     if is_matrix and run_dir is None:
         run_dir = f"runs/{datetime.now(UTC).strftime('evaluate-%Y%m%d-%H%M%S')}"
     results = Results(Path(run_dir) if run_dir is not None else None)
     if config_path is not None:
-        work = _with_engine(asked, rows, load_config(config_path), checkpoint, results)
+        work = with_engine(asked, rows, load_config(config_path), states, results)
     else:
         work = _with_policies(asked, rows, answers, results)
     return composing.run(_shown(work, results, is_matrix=is_matrix, out=out))
@@ -227,17 +240,35 @@ async def _with_policies(
         await _play(asked, rows, gateway, PolicyHost(gateway, policy), label, results)
 
 
-async def _with_engine(
-    asked: Asked, rows: list[Row], config: Config, checkpoint: str | None, results: Results
+async def with_engine(
+    asked: Asked,
+    rows: list[Row],
+    config: Config,
+    states: Mapping[str, str | None],
+    results: Results,
+    *,
+    open_engine: Open = composing.open_engine,
+    sampler_of: Callable[[Any, int], Any] | None = None,
 ) -> None:
-    engine = await composing.open_engine(config)
+    """Play an engine's model in each of its states; the engine is stopped, whatever happens.
+
+    Args:
+        asked: What to play.
+        rows: The dataset.
+        config: The run's whose model it is.
+        states: By label, the engine's name of a state; `None` for the weights it starts with.
+        results: Takes what comes of it.
+        open_engine: Starts the engine.
+        sampler_of: See `composing.capture`.
+    """
+    engine = await open_engine(config)
     try:
-        if checkpoint is not None:
-            await engine.load_state(_state_of(checkpoint))
-        capture = composing.capture(config, engine)
-        capture.bind(await engine.save_weights_and_get_sampling_client(), 0)
-        label = "base" if checkpoint is None else checkpoint
-        await _play(asked, rows, capture.gateway, capture.gateway, label, results)
+        for label, state in states.items():
+            if state is not None:
+                await engine.load_state(state)
+            capture = composing.capture(config, engine, sampler_of)
+            capture.bind(await engine.save_weights_and_get_sampling_client(), 0)
+            await _play(asked, rows, capture.gateway, capture.gateway, label, results)
     finally:
         await engine.stop()
 
@@ -272,6 +303,26 @@ async def _play(
                     success_threshold=asked.success_threshold,
                 )
                 results.add(Cell(label, temperature, asked.reasoning_effort, report), groups)
+
+
+def states_of(checkpoints: Iterable[str]) -> dict[str, str | None]:
+    """Return an engine's names of states by their labels; `None` for the model before training.
+
+    Raises:
+        UsageError: Two have one label, or the model before training is not the first: no engine goes back to it.
+    """
+    found: dict[str, str | None] = {}
+    for given in checkpoints:
+        match = _LABEL.fullmatch(given)
+        label, name = match.groups() if match else (given, given)
+        if label in found:
+            raise UsageError(
+                f"--checkpoint: wanted a label of its own for each, got {label!r} twice: give LABEL=NAME"
+            )
+        if name == BASE and found:
+            raise UsageError(f"--checkpoint: wanted {BASE!r} first, got it after {list(found)!r}")
+        found[label] = None if name == BASE else _state_of(name)
+    return found
 
 
 def _state_of(checkpoint: str) -> str:

@@ -14,12 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from rft_agent_sdk.cli import composing
+from rft_agent_sdk.cli.evaluate import Asked, labelled, states_of, with_engine
 from rft_agent_sdk.cli.evaluate import command as evaluate_command
-from rft_agent_sdk.cli.evaluate import labelled
 from rft_agent_sdk.cli.grpo import loop_settings, rollout_settings, train
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.serving import asgi_app
-from rft_agent_sdk.training.checkpoint import RunFolder
+from rft_agent_sdk.training.checkpoint import Checkpoint, RunFolder
+from rft_agent_sdk.training.matrix import Results
 from tests.servers import ScriptedServer, completion, serving
 from tests.training.killable import ROWS, config_of
 from tests.training.two_words import TableEngine, TableSampler, entrypoint
@@ -231,6 +232,7 @@ def test_policies_and_temperatures_are_told_side_by_side(tmp_path):
         (["--temperature", "nan"], "numbers from 0 to 2, got 'nan'"),
         (["--temperature", "2.1"], "numbers from 0 to 2, got '2.1'"),
         (["--policy", "solver"], "got 'solver' twice"),
+        (["--checkpoint", "state"], "--config names"),
         (["--policy", "x=nobody"], "has no policy 'nobody'"),
         (["--reasoning-effort", "enormous"], "'low', 'medium', 'high'"),
     ],
@@ -240,6 +242,40 @@ def test_what_cannot_be_evaluated_is_told_before_anything_is_played(options, nee
     done = CliRunner().invoke(evaluate_command, given)
     told = done.output if isinstance(done.exception, SystemExit) else str(done.exception)
     assert needed in told
+
+
+def test_a_model_is_evaluated_before_and_after_training(tmp_path, agent_url):
+    engine = TableEngine(tmp_path, weight=-1.0)
+    state = tmp_path / "state"
+    state.write_text("1.0")
+    saved = RunFolder(tmp_path).save(Checkpoint(4, str(state), {}, {}))
+
+    async def open_engine(config):
+        return engine
+
+    asked = Asked(agent_url, "", (0.0, 1.0), 64, None, 4, 60.0, 8, 1.0)
+    states, results = states_of(["base", f"trained={saved}"]), Results()
+    work = with_engine(
+        asked,
+        ROWS,
+        config_of(tmp_path, agent_url),
+        states,
+        results,
+        open_engine=open_engine,
+        sampler_of=TableSampler,
+    )
+    assert composing.run(work) == 0
+    told = {(one.policy, one.temperature): one.report.solved for one in results.cells}
+    assert list(told) == [("base", 0.0), ("base", 1.0), ("trained", 0.0), ("trained", 1.0)]
+    assert (told["base", 0.0], told["trained", 0.0]) == (0.0, 1.0)
+    assert 0.0 < told["base", 1.0] < told["trained", 1.0] < 1.0
+    assert engine.stopped == 1
+
+
+@pytest.mark.parametrize(("given", "needed"), [(["a", "base"], "first"), (["a", "a"], "twice")])
+def test_states_that_cannot_be_told_apart_or_reached_are_refused(given, needed):
+    with pytest.raises(UsageError, match=needed):
+        states_of(given)
 
 
 def test_a_server_without_a_label_is_labelled_without_its_secrets():
