@@ -67,7 +67,9 @@ async def test_a_length_that_differs_is_a_fault_that_names_both():
     assert isinstance(found.value, ValueError)
 
 
-@pytest.mark.parametrize("ids", ["text", [1, "2"], [1, -1], [1, 2**32], [True, 1], [1.0, 2], None], ids=repr)
+@pytest.mark.parametrize(
+    "ids", ["text", [1, "2"], [1, -1], [1, 2**32], [True, 1], [1.0, 2], None], ids=repr
+)
 async def test_ids_that_are_none_are_a_fault(ids):
     with pytest.raises(SampleFault, match="wanted sampled token ids, got"):
         await Backend(ids, [-0.1, -0.1]).sample(REQUEST)
