@@ -24,7 +24,7 @@ from rft_agent_sdk.gateway.dialects.fields import unsupported
 from rft_agent_sdk.gateway.flight import Flight
 from rft_agent_sdk.gateway.graph import Match, MessageGraph
 from rft_agent_sdk.gateway.live import LiveTurn
-from rft_agent_sdk.gateway.refusal import Refusal, to_json
+from rft_agent_sdk.gateway.refusal import Refusal, check_depth, to_json, too_deep
 from rft_agent_sdk.gateway.render import ParseStatus, Renderer
 from rft_agent_sdk.gateway.samplers.base import (
     Delta,
@@ -373,19 +373,21 @@ class CapturingPolicy(Policy):
 
 @contextmanager
 def _within_depth() -> Iterator[None]:
-    """Refuse a request whose schemas, arguments or extras are nested more deeply than can be read."""
+    """Refuse a request that a library below cannot follow, though `check_depth` let it pass."""
     try:
         yield
     except RecursionError:
-        raise Refusal(400, "the request is nested too deeply", code="invalid_value") from None
+        raise too_deep() from None
 
 
 def _tools(request: PolicyRequest) -> tuple[ToolSpec, ...]:
     """Return the tools to render.
 
     Raises:
-        Refusal: 400, free sampling cannot keep what the request asks of the calls.
+        Refusal: 400, free sampling cannot keep what the request asks of the calls, or its schemas or
+            extras are nested too deeply.
     """
+    check_depth([request.extras, *(tool.parameters for tool in request.tools)])
     if request.tool_choice.mode == "required":
         raise unsupported("tool_choice", "the policy samples freely and cannot be made to call")
     if not request.parallel_tool_calls:

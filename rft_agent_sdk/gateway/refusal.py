@@ -6,6 +6,7 @@ A `Refusal` is raised anywhere below the routes; the route decides in whose shap
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import orjson
@@ -17,6 +18,9 @@ Shape = Literal["anthropic", "aws", "openai"]
 
 MESSAGE_LIMIT = 1024
 """Characters of an AWS error message; the service model allows no more."""
+
+MAX_DEPTH = 200
+"""Levels of nesting that a request's schemas and extras may have; real ones have a dozen."""
 
 _AWS_TYPES = {
     400: "ValidationException",
@@ -142,3 +146,29 @@ def parse_object(body: bytes) -> JSON:
     if not isinstance(parsed, dict):
         raise Refusal(400, f"the body must be a JSON object, got a {type(parsed).__name__}")
     return parsed
+
+
+def too_deep() -> Refusal:
+    """Return the refusal of a request that is nested too deeply."""
+    return Refusal(400, "the request is nested too deeply", code="invalid_value")
+
+
+def check_depth(value: object) -> None:
+    """Refuse JSON nested more deeply than `MAX_DEPTH`.
+
+    A limit of our own: how deep the interpreter and the libraries go differs from version to version.
+
+    Raises:
+        Refusal: 400, it is.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            if isinstance(node, Mapping | list)
+            for child in (node.values() if isinstance(node, Mapping) else node)
+        ]
+        if not level:
+            return
+    raise too_deep()
