@@ -15,7 +15,7 @@ export AWS_EC2_METADATA_DISABLED := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check test-313 test-sagemaker test-peers bench lock clean
+.PHONY: help setup demo test quick check test-313 test-managed test-peers bench lock clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,8 +59,8 @@ endif
 		'hypothesis>=6.140' 'pytest>=9' 'pytest-asyncio>=1.5'
 	touch $@
 
-test-sagemaker: .venv-sagemaker/.installed  ## The engine with the real sagemaker-train client; needs the registry
-	.venv-sagemaker/bin/pytest -m sagemaker tests/training
+test-managed: .venv-sagemaker/.installed  ## What stands on the real sagemaker-train client; needs the registry
+	.venv-sagemaker/bin/pytest -m sagemaker tests/training tests/twins tests/mtrl
 
 # The toolkit reads tool calls as transformers did before 5.13; its example agents stand on strands.
 .venv-peers/.installed: Makefile
