@@ -17,7 +17,18 @@ from rft_agent_sdk.errors import RftError, UsageError
 if TYPE_CHECKING:
     import click
 
-VERBS = ("dataset", "demo", "evaluate", "gateway", "grpo", "invoke", "mtrl", "play", "serve", "sessions")
+VERBS = (
+    "dataset",
+    "demo",
+    "evaluate",
+    "gateway",
+    "grpo",
+    "invoke",
+    "mtrl",
+    "play",
+    "serve",
+    "sessions",
+)
 
 _PARTS = frozenset(
     {"click", "jinja2", "orjson", "renderers", "rich", "starlette", "tokenizers", "uvicorn"}
