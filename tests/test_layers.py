@@ -17,6 +17,7 @@ LAYERS = (
     {"errors", "types", "trajectory"},
     {
         "credentials",
+        "estimates",
         "payload",
         "region",
         "reward",

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rft_agent_sdk.errors import UsageError
-from rft_agent_sdk.training.evaluate import EvalReport, Interval
+from rft_agent_sdk.estimates import Interval
+from rft_agent_sdk.training.evaluate import EvalReport
 from rft_agent_sdk.training.rollouts import Group
 from rft_agent_sdk.types import JSON
 

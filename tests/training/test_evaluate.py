@@ -1,53 +1,15 @@
 """Evaluation: numbers by hand, and a dataset played through the real gateway."""
 
 import asyncio
-import itertools
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rft_agent_sdk.errors import UsageError
-from rft_agent_sdk.training.evaluate import (
-    evaluate,
-    is_solved,
-    pass_at_k,
-    pass_power_k,
-    report_of,
-    wilson,
-)
+from rft_agent_sdk.training.evaluate import evaluate, is_solved, report_of
 from rft_agent_sdk.training.rollouts import Group, Played
 from rft_agent_sdk.trajectory import Trajectory
 from rft_agent_sdk.types import Outcome, SamplingParams
 from tests.training.two_words import stage
-
-
-@given(st.integers(1, 7), st.data())
-def test_pass_at_k_is_the_share_of_draws_that_have_a_solution(n, data):
-    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
-    draws = list(itertools.combinations([1] * c + [0] * (n - c), k))
-    assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws))
-    assert pass_power_k(n, c, k) == pytest.approx(sum(map(all, draws)) / len(draws))
-
-
-@pytest.mark.parametrize(("n", "c", "k"), [(0, 0, 1), (2, 3, 1), (2, 1, 3), (2, 1, 0), (2, -1, 1)])
-def test_counts_that_cannot_be_are_refused(n, c, k):
-    with pytest.raises(UsageError):
-        pass_at_k(n, c, k)
-
-
-def test_the_interval_is_wilsons():
-    found = wilson(0.5, 100)
-    assert (round(found.low, 4), round(found.high, 4)) == (0.4038, 0.5962)
-    found = wilson(1.0, 10)
-    assert (round(found.low, 4), found.high) == (0.7225, 1.0)
-
-
-@given(st.floats(0, 1), st.integers(1, 10_000))
-def test_the_interval_holds_the_mean_and_stays_within_0_and_1(mean, n):
-    found = wilson(mean, n)
-    assert 0 <= found.low <= mean <= found.high <= 1
 
 
 def played(reward=1.0, outcome=Outcome.COMPLETED, **components):
