@@ -16,6 +16,7 @@
     ├── RolloutExit                   user code raised what is no Exception, such as SystemExit
     ├── RolloutsFailed                too many rollouts of a training step were nobody's play
     ├── EngineError                   the training engine refused, failed or did not end an operation
+    ├── CloudError                    an AWS service refused a call about a job, or could not be reached
     └── JobRuntimeError               the Job Runtime (or gateway) refused or failed a report
         ├── ValidationError           400
         ├── AccessDeniedError         401, 403
@@ -119,6 +120,27 @@ class EngineError(RftError):
     def __init__(self, message: str, *, usable: bool = False) -> None:
         super().__init__(message)
         self.usable = usable
+
+
+class CloudError(RftError):
+    """An AWS service refused a call about a managed job or what belongs to it, or could not be reached.
+
+    `code` is the service's error type (`None` without a response). `is_transient` says whether the same call may
+    succeed later, `is_missing` whether the thing that was asked for does not exist.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        is_transient: bool = False,
+        is_missing: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.is_transient = is_transient
+        self.is_missing = is_missing
 
 
 class JobRuntimeError(RftError):
