@@ -20,7 +20,7 @@ from typing import Any, overload
 
 from rft_agent_sdk.errors import PayloadError, RolloutExit, UsageError
 from rft_agent_sdk.life import Life
-from rft_agent_sdk.payload import RolloutRequest, parse_request
+from rft_agent_sdk.payload import RolloutRequest, is_self_check, parse_request
 from rft_agent_sdk.reward import DEFAULT_FLOOR, as_reward
 from rft_agent_sdk.rollout import MAX_BUDGET_S, Rollout
 from rft_agent_sdk.shutdown import Running, report_on_sigterm
@@ -100,6 +100,10 @@ def rft_handler(
     tasks: set[asyncio.Task[JSON]] = set()
 
     async def invoke(payload: Any, context: Any = None) -> JSON:
+        if is_self_check(payload):
+            from rft_agent_sdk.self_check import self_check  # a cold start needs none of it
+
+            return await self_check(floor=floor, budget_s=budget_s, allow_hosts=allow_hosts)
         session_id = getattr(context, "session_id", None)
         refused: PayloadError | None = None
         try:

@@ -4,7 +4,8 @@ Two kinds of request arrive. A *managed* rollout, from a SageMaker job:
 `{"prompt": str, "metadata": {"jobArn", "rolloutId", ...}, "inferenceParams": {...}}`. And a *gateway*
 rollout, from a trainer that hosts its own gateway: the task's fields beside
 `"_config": {"base_url", "model_id", "api_key", ...}`. A request that carries both is a gateway
-rollout: a trainer may forward a recorded managed payload verbatim.
+rollout: a trainer may forward a recorded managed payload verbatim. One more is no rollout at all:
+`{"rft_doctor": true}` asks the agent about itself.
 """
 
 from __future__ import annotations
@@ -109,6 +110,13 @@ def parse_request(payload: object) -> RolloutRequest:
     except PayloadError as error:
         raise PayloadError(str(error), job=job) from None
     return RolloutRequest(prompt, task, job, gateway, sampling, body)
+
+
+def is_self_check(payload: object) -> bool:
+    """Whether a request asks the agent about itself, and for nothing else: `{"rft_doctor": true}`."""
+    return (
+        isinstance(payload, Mapping) and len(payload) == 1 and payload.get("rft_doctor") is True
+    )
 
 
 def _unwrap(payload: object) -> JSON:
