@@ -1,7 +1,8 @@
 """SIGTERM and Ctrl-C: running rollouts report what they have before the server stops.
 
 A container is told to stop by SIGTERM and killed a little later. A rollout that dies without its
-reward can fail a whole job, so each running one is cancelled, scores what was played, and reports.
+reward can fail a whole job, so each running one is cancelled, scores what was played, and reports. A server
+of one's own can drain first: it takes up nothing new and lets what runs play on for a while.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from rft_agent_sdk.admission import Admission
 from rft_agent_sdk.context import Deadline
 from rft_agent_sdk.rollout import Rollout
 
@@ -64,18 +68,63 @@ class Running:
             self._stopping = None
 
 
-def report_on_sigterm(app: Any, running: Running) -> None:
+@dataclass
+class Drain:
+    """How a server of one's own stops: nothing new, what runs plays on for so long, then it is cancelled."""
+
+    admission: Admission
+    patience_s: float
+    """Seconds that rollouts in flight may play on after SIGTERM; Ctrl-C and a second signal end them."""
+    _is_pressed: threading.Event = field(default_factory=threading.Event)
+    _is_begun: bool = False
+
+    def stop(self, name: str, running: Running, stop_server: Callable[[], None]) -> None:
+        """Begin to stop; on a thread of its own, since the signal's handler must not wait."""
+        if name == "SIGINT" and self._is_pressed.is_set():
+            stop_server()  # somebody at the keyboard has had enough
+        if name == "SIGINT" or self._is_begun:
+            self._is_pressed.set()
+        if not self._is_begun:
+            self._is_begun = True
+            args = (name, running, stop_server)
+            threading.Thread(target=self._stop, args=args, daemon=True, name="rft-drain").start()
+
+    def _stop(self, name: str, running: Running, stop_server: Callable[[], None]) -> None:
+        self.admission.drain()
+        left = self.admission.in_flight
+        logger.info("signal=<%s> rollouts=<%d> | draining, %g s", name, left, self.patience_s)
+        self._wait(Deadline(self.patience_s), self._is_pressed.is_set)
+        if left := running.cancel(name):
+            logger.warning("rollouts=<%d> | cancelled; they report what they have", left)
+        # The server goes on answering meanwhile: health says why nothing is taken up.
+        self._wait(Deadline(GRACE_S), lambda: False)
+        stop_server()
+
+    def _wait(self, until: Deadline, is_over: Callable[[], bool]) -> None:
+        while self.admission.in_flight and not until.expired and not is_over():
+            time.sleep(0.02)
+
+    def reset(self) -> None:
+        """Take up rollouts again: a new server is starting."""
+        self._is_pressed.clear()
+        self._is_begun = False
+        self.admission.open()
+
+
+def report_on_sigterm(app: Any, running: Running, drain: Drain | None = None) -> None:
     """Make an ASGI app of Starlette's kind cancel its rollouts when told to stop, and await their reports.
 
     The signal handler is set in the app's lifespan, which runs after the server has set its own; that
-    one is called next, as before.
+    one is called next, as before, or once the rollouts have drained.
     """
     inner = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(scope: Any) -> AsyncIterator[Any]:
         running.welcome()
-        with _cancel_on_signal(running):
+        if drain is not None:
+            drain.reset()
+        with _on_stop_signal(running, drain):
             async with inner(scope) as state:
                 yield state
             await _until_idle(running)
@@ -84,7 +133,7 @@ def report_on_sigterm(app: Any, running: Running) -> None:
 
 
 @contextmanager
-def _cancel_on_signal(running: Running) -> Iterator[None]:
+def _on_stop_signal(running: Running, drain: Drain | None) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals belong to the main thread; a server on another one is stopped by its owner
         return
@@ -94,10 +143,13 @@ def _cancel_on_signal(running: Running) -> Iterator[None]:
         # A handler runs between two instructions of the main thread, which may hold any lock: leave
         # the work to a thread.
         name = signal.Signals(number).name
-        threading.Thread(target=running.cancel, args=(name,), daemon=True).start()
         following = previous[signal.Signals(number)]
-        if callable(following):
-            following(number, frame)
+        stop_server = (lambda: following(number, frame)) if callable(following) else (lambda: None)
+        if drain is not None:
+            drain.stop(name, running, stop_server)
+            return
+        threading.Thread(target=running.cancel, args=(name,), daemon=True).start()
+        stop_server()
 
     for number in _SIGNALS:
         signal.signal(number, on_signal)

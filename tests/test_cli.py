@@ -137,6 +137,15 @@ def test_a_gateway_with_a_registered_job_plays_it():
     assert body["_rft"]["outcome"] == "completed"
 
 
+def test_the_function_of_an_entrypoint_is_served_as_on_infrastructure_of_one_s_own():
+    with running("serve", "--app", "agentcore/app/main.py:invoke") as (process, port):
+        health = requests.get(f"http://127.0.0.1:{port}/health", timeout=10)
+        code, log = stopped(process)
+    assert health.json() == {"status": "healthy", "rollouts": 0, "max_rollouts": 512}
+    assert code in (0, 130)
+    assert "Traceback" not in log
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [

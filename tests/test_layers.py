@@ -16,6 +16,7 @@ PACKAGE = "rft_agent_sdk"
 LAYERS = (
     {"errors", "types", "trajectory"},
     {
+        "admission",
         "credentials",
         "estimates",
         "payload",
@@ -32,7 +33,7 @@ LAYERS = (
     {"policy", "job_runtime"},
     {"rollout"},
     {"faults", "shutdown"},
-    {"life", "response"},
+    {"life", "response", "self_check"},
     {"handler", "agent", "serving"},
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -52,10 +52,15 @@ def test_a_session_is_not_needed(url):
     assert requests.post(url + "/rollout", json=payload(), timeout=10).json()["session"] is None
 
 
-@pytest.mark.parametrize("path", ["/health", "/ping"])
-def test_health_is_answered(url, path):
-    response = requests.get(url + path, timeout=10)
-    assert (response.status_code, response.json()) == (200, {"status": "healthy"})
+def test_health_is_answered(url):
+    response = requests.get(url + "/health", timeout=10)
+    assert response.status_code == 200
+    assert response.json() == {"status": "healthy", "rollouts": 0, "max_rollouts": 512}
+
+
+def test_a_ping_is_answered_in_agentcore_s_words(url):
+    response = requests.get(url + "/ping", timeout=10)
+    assert (response.status_code, response.json()) == (200, {"status": "Healthy"})
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b"nonsense"])

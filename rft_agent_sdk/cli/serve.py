@@ -23,11 +23,17 @@ from rft_agent_sdk.cli.inputs import ENTRYPOINT, load_app
 def command(target: str, host: str, port: int) -> None:
     """Serve an AgentCore app here: POST /invocations, GET /ping.
 
-    It is the very file that `agentcore deploy` ships. Stop it with Ctrl-C.
+    It is the very file that `agentcore deploy` ships. Name its function, as in main.py:invoke, to serve it as
+    on infrastructure of your own: POST /rollout, GET /health. Stop it with Ctrl-C.
     """
     import uvicorn
 
+    from rft_agent_sdk.serving import asgi_app
+    from rft_agent_sdk.shutdown import Running
+
     app = load_app(target)
+    if isinstance(getattr(app, "running", None), Running):
+        app = asgi_app(app)
     # It writes its log itself, as it does deployed, and would write it twice through ours.
     logging.getLogger("bedrock_agentcore.app").propagate = False
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
