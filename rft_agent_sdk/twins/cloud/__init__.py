@@ -1,0 +1,44 @@
+r"""An AWS account on this machine, for rehearsal and tests: real clients drive it, and nothing leaves loopback.
+
+    with LocalCloud(region="us-west-2", account="123456789012") as cloud:
+        os.environ.update(cloud.environment())        # keys that are nobody's, endpoints, no telemetry
+        cloud.runtimes["Wordle-aBcDeFgHiJ"] = Runtime(name="Wordle", url="http://127.0.0.1:8080")
+        cloud.make_bucket("data")["train.jsonl"] = b'{"prompt": "..."}\n'
+        ...                                           # boto3, botocore, sagemaker-train
+        assert [call.operation for call in cloud.mutations] == ["CreateJob"]
+        assert cloud.jobs["my-job"].status == "Completed"
+
+Served: SageMaker (jobs, hub, model packages, MLflow apps), S3 path-style, STS, the reading half of IAM,
+CloudWatch Logs, Bedrock AgentCore's control and data plane. What boto3 sends is checked against botocore's
+model of the service, and so is what it gets. Signatures are not verified.
+
+A job is driven by a `JobRunner`: `WalkThrough` goes to Completed, `FailsWith` fails, or write one:
+
+    def runner(job: JobRecord) -> None:
+        job.move("Training")
+        job.progress(current_step=1, max_steps=1, train_tokens=100)
+        job.complete(job.publish("output"))
+"""
+
+from rft_agent_sdk.twins.cloud.calls import Call, Faults
+from rft_agent_sdk.twins.cloud.job_record import JobRecord, JobRunner, StopRequested
+from rft_agent_sdk.twins.cloud.local_cloud import LocalCloud
+from rft_agent_sdk.twins.cloud.policies import statement, trust
+from rft_agent_sdk.twins.cloud.roles import Role
+from rft_agent_sdk.twins.cloud.runners import FailsWith, WalkThrough
+from rft_agent_sdk.twins.cloud.runtimes import Runtime
+
+__all__ = [
+    "Call",
+    "FailsWith",
+    "Faults",
+    "JobRecord",
+    "JobRunner",
+    "LocalCloud",
+    "Role",
+    "Runtime",
+    "StopRequested",
+    "WalkThrough",
+    "statement",
+    "trust",
+]
