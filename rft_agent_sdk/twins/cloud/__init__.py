@@ -9,7 +9,8 @@ r"""An AWS account on this machine, for rehearsal and tests: real clients drive 
         assert cloud.jobs["my-job"].status == "Completed"
 
 Served: SageMaker (jobs, hub, model packages, MLflow apps), S3 path-style, STS, the reading half of IAM,
-CloudWatch Logs, Bedrock AgentCore's control and data plane. What boto3 sends is checked against botocore's
+CloudWatch Logs, Service Quotas, Lambda, CloudFormation (list and delete), MLflow's tracking server (reading),
+Bedrock AgentCore's control and data plane. What boto3 sends is checked against botocore's
 model of the service, and so is what it gets. Signatures are not verified.
 
 A job is driven by a `JobRunner`: `WalkThrough` goes to Completed, `FailsWith` fails, or write one:
@@ -21,22 +22,31 @@ A job is driven by a `JobRunner`: `WalkThrough` goes to Completed, `FailsWith` f
 """
 
 from rft_agent_sdk.twins.cloud.calls import Call, Faults
+from rft_agent_sdk.twins.cloud.functions import Function
 from rft_agent_sdk.twins.cloud.job_record import JobRecord, JobRunner, StopRequested
 from rft_agent_sdk.twins.cloud.local_cloud import LocalCloud
 from rft_agent_sdk.twins.cloud.policies import statement, trust
+from rft_agent_sdk.twins.cloud.quotas import Quota
 from rft_agent_sdk.twins.cloud.roles import Role
 from rft_agent_sdk.twins.cloud.runners import FailsWith, WalkThrough
 from rft_agent_sdk.twins.cloud.runtimes import Runtime
+from rft_agent_sdk.twins.cloud.session_list import SessionEntry
+from rft_agent_sdk.twins.cloud.stacks import Stack, StackResource
 
 __all__ = [
     "Call",
     "FailsWith",
     "Faults",
+    "Function",
     "JobRecord",
     "JobRunner",
     "LocalCloud",
+    "Quota",
     "Role",
     "Runtime",
+    "SessionEntry",
+    "Stack",
+    "StackResource",
     "StopRequested",
     "WalkThrough",
     "statement",

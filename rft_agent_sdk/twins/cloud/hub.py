@@ -46,7 +46,7 @@ class Hub:
         """By name; another may be added."""
         self._bucket_name = f"jumpstart-cache-prod-{account.region}"
         self._s3 = s3
-        bucket = s3.make_bucket(self._bucket_name)
+        bucket = s3.make_bucket(self._bucket_name, owner="aws", is_public=True)
         for model in self.models.values():
             bucket[_key(model, "training")] = _json_bytes(overrides(training_table(model.name)))
             bucket[_key(model, "evaluation")] = _json_bytes(overrides(EVALUATION))

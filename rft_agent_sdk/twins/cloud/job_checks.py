@@ -72,6 +72,7 @@ class JobChecks:
         output = groups.get("OutputModelPackageGroupArn")
         if output is not None and output == groups["IntermediateCheckpointModelPackageGroupArn"]:
             yield "the output and the intermediate checkpoint model package group must differ"
+        yield from self._managed_faults(model.name, document)
         for arn in self._arns(document):
             region = arn.split(":")[3]
             if region != self.account.region:
@@ -81,6 +82,15 @@ class JobChecks:
         yield _agent_arn(document)
         yield from document.get("ModelPackageConfig", {}).values()
         yield _mlflow_arn(document) or ""
+
+    def _managed_faults(self, model: str, document: JSON) -> Iterable[str]:
+        if not model.startswith("nova-"):
+            return
+        for key, arn in document.get("ModelPackageConfig", {}).items():
+            group = self.packages.group_of(arn)
+            storage = (group.managed or {}).get("ManagedStorageType") if group else "Restricted"
+            if key.endswith("GroupArn") and storage != "Restricted":
+                yield f"{arn} must be made with ManagedStorageType Restricted for {model}"
 
     def _check_resources(self, document: JSON) -> None:
         agent = _agent_arn(document)

@@ -6,12 +6,15 @@ import copy
 import datetime
 import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from rft_agent_sdk.twins.cloud.account import now
 from rft_agent_sdk.twins.cloud.logs import Logs
+from rft_agent_sdk.twins.cloud.mlflow_store import MlflowRun, MlflowStore
 from rft_agent_sdk.twins.cloud.model_packages import ModelPackages
+from rft_agent_sdk.twins.cloud.s3 import S3
 from rft_agent_sdk.types import JSON
 
 _PROGRESS = {
@@ -82,9 +85,14 @@ class JobRequest:
 class JobRecord:
     """A job. Every method may be called from any thread."""
 
-    def __init__(self, request: JobRequest, logs: Logs, packages: ModelPackages) -> None:
+    def __init__(
+        self, request: JobRequest, logs: Logs, packages: ModelPackages, store: MlflowStore, s3: S3
+    ) -> None:
         self.request = request
         self._logs = logs
+        self._store = store
+        self._s3 = s3
+        self._run: MlflowRun | None = None
         self._packages = packages
         self._lock = threading.RLock()
         self._stop = threading.Event()
@@ -151,6 +159,12 @@ class JobRecord:
         """Whether it has ended."""
         return self._ended.is_set()
 
+    def missing_inputs(self) -> list[str]:
+        """Return the S3 URIs of its channels under which nothing lies."""
+        sources = [channel["DataSource"] for channel in self.request.document["InputDataConfig"]]
+        uris = [source["S3DataSource"]["S3Uri"] for source in sources if "S3DataSource" in source]
+        return [uri for uri in uris if not self._s3.holds(uri)]
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for its end; return whether it has come."""
         return self._ended.wait(timeout_s)
@@ -202,18 +216,33 @@ class JobRecord:
                     self._output.setdefault(place, {}).update(found)
             self._modified = now()
 
-    def mlflow(
-        self, *, experiment_name: str, run_name: str, experiment_id: str, run_id: str
-    ) -> None:
-        """Set `MlflowDetails`: where its metrics are."""
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Log to MLflow, such as `{"rollout/reward/mean": 0.3}`; the first call also sets `MlflowDetails`."""
         with self._lock:
-            self._output["MlflowDetails"] = {
-                "ExperimentName": experiment_name,
-                "RunName": run_name,
-                "ExperimentId": experiment_id,
-                "RunId": run_id,
-            }
-            self._modified = now()
+            if self._run is None:
+                self._run = self._start_run()
+                self._modified = now()
+            self._run.log(step, values)
+
+    def _start_run(self) -> MlflowRun:
+        config = self._mlflow_config()
+        experiment = config.get("MlflowExperimentName", self.name)
+        run = self._store.make_run(experiment, config.get("MlflowRunName", self.name))
+        self._output["MlflowDetails"] = {
+            "ExperimentName": experiment,
+            "RunName": run.name,
+            "ExperimentId": run.experiment_id,
+            "RunId": run.run_id,
+        }
+        return run
+
+    def _mlflow_config(self) -> JSON:
+        parts = self.request.document
+        for name in ("OutputDataConfig", "TrainingConfig", "EvaluationConfig"):
+            config: JSON | None = parts.get(name, {}).get("MlflowConfig")
+            if config is not None:
+                return config
+        return {}
 
     def publish(self, group: Literal["output", "checkpoint"], s3_uri: str | None = None) -> str:
         """Put a model package into one of the document's two groups and return its ARN.

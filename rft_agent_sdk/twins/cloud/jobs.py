@@ -11,8 +11,10 @@ from rft_agent_sdk.twins.cloud.job_checks import JobChecks
 from rft_agent_sdk.twins.cloud.job_record import JobRecord, JobRequest, JobRunner, StopRequested
 from rft_agent_sdk.twins.cloud.job_schema import SCHEMAS, VERSION
 from rft_agent_sdk.twins.cloud.logs import Logs
+from rft_agent_sdk.twins.cloud.mlflow_store import MlflowStore
 from rft_agent_sdk.twins.cloud.paging import is_between, page_of
 from rft_agent_sdk.twins.cloud.roles import JOB_SERVICE, Directory
+from rft_agent_sdk.twins.cloud.s3 import S3
 from rft_agent_sdk.twins.refusal import Refusal, invalid
 from rft_agent_sdk.types import JSON
 
@@ -30,12 +32,16 @@ class Jobs:
         checks: JobChecks,
         directory: Directory,
         logs: Logs,
+        store: MlflowStore,
+        s3: S3,
         runner: JobRunner,
     ) -> None:
         self._account = account
         self._checks = checks
         self._directory = directory
         self._logs = logs
+        self._store = store
+        self._s3 = s3
         self.runner = runner
         """Runs the jobs created from now on."""
         self.concurrency = 1
@@ -81,7 +87,9 @@ class Jobs:
             document=document,
             tags=body.get("Tags", []),
         )
-        job = self.jobs[name] = JobRecord(request, self._logs, self._checks.packages)
+        job = self.jobs[name] = JobRecord(
+            request, self._logs, self._checks.packages, self._store, self._s3
+        )
         thread = threading.Thread(
             target=self._run, args=(job, self.runner), name=f"rft-job-{name}", daemon=True
         )

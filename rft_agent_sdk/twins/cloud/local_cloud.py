@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from starlette.responses import Response
-
 from rft_agent_sdk.twins.cloud.account import Account, Handler
 from rft_agent_sdk.twins.cloud.calls import Call, Faults
 from rft_agent_sdk.twins.cloud.dispatch import Dispatch
+from rft_agent_sdk.twins.cloud.functions import Function, Functions
 from rft_agent_sdk.twins.cloud.hub import Hub
 from rft_agent_sdk.twins.cloud.iam import Iam
 from rft_agent_sdk.twins.cloud.invocations import Invocations
@@ -20,13 +19,16 @@ from rft_agent_sdk.twins.cloud.job_record import JobRecord, JobRunner
 from rft_agent_sdk.twins.cloud.jobs import Jobs
 from rft_agent_sdk.twins.cloud.logs import Logs
 from rft_agent_sdk.twins.cloud.mlflow_apps import MlflowApp, MlflowApps
+from rft_agent_sdk.twins.cloud.mlflow_store import MlflowStore
 from rft_agent_sdk.twins.cloud.model_packages import ModelPackageGroup, ModelPackages
+from rft_agent_sdk.twins.cloud.quotas import Quota, Quotas
 from rft_agent_sdk.twins.cloud.roles import Directory, Role
 from rft_agent_sdk.twins.cloud.runners import WalkThrough
 from rft_agent_sdk.twins.cloud.runtimes import Runtime, Runtimes
 from rft_agent_sdk.twins.cloud.s3 import S3, Bucket
+from rft_agent_sdk.twins.cloud.session_list import SessionEntry, SessionList
+from rft_agent_sdk.twins.cloud.stacks import Stack, Stacks
 from rft_agent_sdk.twins.cloud.sts import Sts
-from rft_agent_sdk.twins.cloud.wire.received import Received
 from rft_agent_sdk.twins.serve import LoopbackServer
 from rft_agent_sdk.types import JSON
 
@@ -69,16 +71,28 @@ class LocalCloud:
         self._packages = ModelPackages(self._account)
         self._apps = MlflowApps(self._account, lambda: self.url)
         self._runtimes = Runtimes(self._account)
+        self._functions = Functions(self._account, self._directory, self._s3)
+        self._stacks = Stacks(self._account, self._runtimes)
+        self._sessions = SessionList(self._account)
+        self._quotas = Quotas(self._account, lambda: self.job_concurrency)
+        self.mlflow = MlflowStore()
+        """The tracking server behind every app: `experiments`, `runs`, `make_run`."""
         self.invocations = Invocations(self._runtimes)
         """The data plane of runtimes: `start_s`, `sessions`."""
         self.hub = Hub(self._account, self._s3)
         """The models: `arn_of`, `models`."""
         checks = JobChecks(self._account, self.hub, self._packages, self._apps, self._has_agent)
         self._jobs = Jobs(
-            self._account, checks, self._directory, self._logs, runner or WalkThrough()
+            self._account,
+            checks,
+            self._directory,
+            self._logs,
+            self.mlflow,
+            self._s3,
+            runner or WalkThrough(),
         )
         self._dispatch = Dispatch(
-            self._services(), calls=self.calls, faults=self.faults, others=_other
+            self._services(), calls=self.calls, faults=self.faults, others=self.mlflow.answer
         )
         self._server = LoopbackServer(self._dispatch, port=port)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -165,6 +179,26 @@ class LocalCloud:
         """MLflow apps by ARN."""
         return self._apps.apps
 
+    @property
+    def functions(self) -> dict[str, Function]:
+        """Lambda functions by name."""
+        return self._functions.functions
+
+    @property
+    def stacks(self) -> dict[str, Stack]:
+        """CloudFormation stacks by name."""
+        return self._stacks.stacks
+
+    @property
+    def training_sessions(self) -> dict[str, SessionEntry]:
+        """Training sessions by name, to be listed and stopped; nothing trains in them."""
+        return self._sessions.sessions
+
+    @property
+    def quotas(self) -> list[Quota]:
+        """Quotas beyond the jobs' two."""
+        return self._quotas.quotas
+
     def make_bucket(self, name: str, *, owner: str | None = None) -> Bucket:
         """Return the bucket of a name, made where there is none.
 
@@ -246,7 +280,7 @@ class LocalCloud:
         self.stop()
 
     def _has_agent(self, arn: str) -> bool:
-        return self._runtimes.find(arn) is not None
+        return (self._runtimes.find(arn) or self._functions.find(arn)) is not None
 
     def _services(self) -> dict[str, Mapping[str, Handler]]:
         sagemaker = {
@@ -254,6 +288,7 @@ class LocalCloud:
             **self.hub.operations,
             **self._packages.operations,
             **self._apps.operations,
+            **self._sessions.operations,
         }
         locked = {
             "sagemaker": sagemaker,
@@ -261,13 +296,17 @@ class LocalCloud:
             "sts": Sts(self._account, self._directory).operations,
             "iam": Iam(self._account, self._directory).operations,
             "logs": self._logs.operations,
+            "service-quotas": self._quotas.operations,
+            "cloudformation": self._stacks.operations,
             "bedrock-agentcore-control": self._runtimes.operations,
         }
         services: dict[str, Mapping[str, Handler]] = {
             name: {operation: self._locked(handler) for operation, handler in handlers.items()}
             for name, handlers in locked.items()
         }
+        # These two last as long as what they call does, and lock for themselves.
         services["bedrock-agentcore"] = self.invocations.operations
+        services["lambda"] = self._functions.operations
         return services
 
     def _locked(self, handler: Handler) -> Handler:
@@ -276,7 +315,3 @@ class LocalCloud:
                 return handler(body)
 
         return answer
-
-
-def _other(received: Received) -> Response | None:
-    return None

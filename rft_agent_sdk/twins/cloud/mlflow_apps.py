@@ -99,7 +99,7 @@ class MlflowApps:
 
     def _presign(self, body: JSON) -> JSON:
         app_id = self._app(body).arn.rpartition("/")[2]
-        return {"AuthorizedUrl": f"{self._url()}/mlflow/{app_id}?authToken=EXAMPLE"}
+        return {"AuthorizedUrl": f"{self._url()}/mlflow/{app_id}/auth?authToken=EXAMPLE"}
 
     def _app(self, body: JSON) -> MlflowApp:
         app = self.apps.get(body["Arn"])

@@ -15,12 +15,17 @@ class WalkThrough:
     """Seconds in each status, and in each step of training."""
     steps: int = 3
     """Steps of training; the document's `max_steps` where that is less."""
+    needs_data: bool = True
+    """Whether a job fails in Downloading where S3 holds nothing under a channel's URI."""
 
     def __call__(self, job: JobRecord) -> None:
         """Run the job to its end."""
         for status in ("Starting", "Downloading", "Pending"):
             job.move(status)
             job.sleep(self.step_s)
+            if status == "Downloading" and self.needs_data and (missing := job.missing_inputs()):
+                job.fail(f"No objects were found under {', '.join(missing)}")
+                return
         if job.category == "AgentRFTEvaluation":
             self._evaluate(job)
             return
@@ -44,6 +49,16 @@ class WalkThrough:
                 prefill_tokens=2000 * per_step * step,
                 sample_tokens=300 * per_step * step,
             )
+            job.metrics(
+                step,
+                {
+                    "rollout/reward/mean": 0.2 + 0.5 * step / steps,
+                    "rollout/turns/mean": 3.0,
+                    "training/global_step": float(step),
+                    "training/num_trajectories": float(per_step),
+                    "training/total_tokens": 3200.0 * per_step,
+                },
+            )
             job.log(f"step {step}/{steps}: {per_step} rollouts")
             job.publish("checkpoint")
             job.sleep(self.step_s)
@@ -58,6 +73,7 @@ class WalkThrough:
                 sample_tokens=300 * done,
             )
             job.sleep(self.step_s)
+        job.metrics(0, {"eval/reward/mean": 0.5, "eval/reward/pass_at_1": 0.5})
         job.complete()
 
 

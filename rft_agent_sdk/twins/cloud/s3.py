@@ -41,6 +41,8 @@ class Bucket:
     owner: str
     """Account id."""
     region: str
+    is_public: bool = False
+    """Whether other accounts may read it."""
     objects: dict[str, StoredObject] = field(default_factory=dict)
     """By key; insert with `bucket[key] = b"..."`."""
     created: datetime.datetime = field(default_factory=now)
@@ -90,9 +92,11 @@ class S3:
             "AbortMultipartUpload": self._abort_upload,
         }
 
-    def make_bucket(self, name: str, *, owner: str | None = None) -> Bucket:
+    def make_bucket(
+        self, name: str, *, owner: str | None = None, is_public: bool = False
+    ) -> Bucket:
         """Return the bucket of a name, made where there is none; another account may own it."""
-        made = Bucket(owner or self._account.id, self._account.region)
+        made = Bucket(owner or self._account.id, self._account.region, is_public)
         return self.buckets.setdefault(name, made)
 
     def holds(self, uri: str) -> bool:
@@ -197,7 +201,7 @@ class S3:
         return {} if quiet else {"Deleted": [{"Key": key} for key in keys]}
 
     def _list(self, body: JSON) -> JSON:
-        bucket = self._bucket(body)
+        bucket = self._bucket(body, reads=True)
         prefix, delimiter = body.get("Prefix", ""), body.get("Delimiter", "")
         after = body.get("ContinuationToken") or body.get("StartAfter", "")
         limit = min(body.get("MaxKeys", _PAGE), _PAGE)
@@ -269,18 +273,18 @@ class S3:
             _refuse(404, "NoSuchUpload", "the upload does not exist")
         return upload
 
-    def _bucket(self, body: JSON) -> Bucket:
+    def _bucket(self, body: JSON, *, reads: bool = False) -> Bucket:
         name = body["Bucket"]
         bucket = self.buckets.get(name)
         if bucket is None:
             _refuse(404, "NoSuchBucket", f"the bucket {name!r} does not exist")
-        expected = body.get("ExpectedBucketOwner", self._account.id)
-        if bucket.owner != expected or bucket.owner != self._account.id:
+        may = bucket.owner == self._account.id or (reads and bucket.is_public)
+        if not may or body.get("ExpectedBucketOwner", bucket.owner) != bucket.owner:
             _refuse(403, "AccessDenied", "Access Denied")
         return bucket
 
     def _object(self, body: JSON) -> StoredObject:
-        stored = self._bucket(body).objects.get(body["Key"])
+        stored = self._bucket(body, reads=True).objects.get(body["Key"])
         if stored is None:
             _refuse(404, "NoSuchKey", f"the key {body['Key']!r} does not exist")
         return stored
