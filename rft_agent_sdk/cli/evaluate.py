@@ -64,6 +64,7 @@ class PolicyHost:
         task: str | None = None,
         sampling: SamplingParams | None = None,
         max_context_tokens: int | None = None,
+        seed: int | None = None,
     ) -> Session:
         """Open a session; the policy itself knows its context."""
         return self.gateway.open(policy=self.policy, task=task, sampling=sampling)

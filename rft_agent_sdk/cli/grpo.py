@@ -179,6 +179,7 @@ def loop_settings(config: Config) -> GrpoSettings:
         eval_sampling=SamplingParams(config.eval_temperature, 1.0, config.max_new_tokens),
         success_threshold=config.success_threshold,
         save_every=config.save_every,
+        seed=config.seed,
         save_weights_at_end=config.save_weights_at_end,
     )
 

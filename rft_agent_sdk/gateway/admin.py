@@ -32,7 +32,7 @@ LONGEST_WAIT_S = 30.0
 _SAMPLING = ("temperature", "top_p", "max_tokens")
 _OPEN = (
     *("task", "sampling", "max_context_tokens", "budget", "max_turns", "history_mode"),
-    "base_url",
+    *("seed", "base_url"),
 )
 
 
@@ -52,6 +52,7 @@ async def open_session(visit: Visit) -> None:
             budget=a_count(body, "budget"),
             max_turns=a_count(body, "max_turns"),
             history_mode=_history_mode(body.get("history_mode")),
+            seed=a_count(body, "seed", low=0),
         )
     )
     await visit.reply(

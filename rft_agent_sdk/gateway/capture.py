@@ -34,7 +34,13 @@ from rft_agent_sdk.gateway.samplers.base import (
     deltas_of,
     settled,
 )
-from rft_agent_sdk.gateway.samplers.token import Sampled, SampleFault, Sampler, SampleRequest
+from rft_agent_sdk.gateway.samplers.token import (
+    Sampled,
+    SampleFault,
+    Sampler,
+    SampleRequest,
+    turn_seed,
+)
 from rft_agent_sdk.gateway.turn_node import Rendering, TurnNode
 from rft_agent_sdk.types import Message, SamplingParams, ToolSpec, Usage
 
@@ -106,6 +112,7 @@ class CapturingPolicy(Policy):
         history_mode: HistoryMode = "linear",
         graph: MessageGraph | None = None,
         affinity: str = "",
+        seed: int | None = None,
     ) -> None:
         """Make the policy of one session.
 
@@ -119,6 +126,8 @@ class CapturingPolicy(Policy):
             history_mode: Whether prompts are extended or always rendered anew.
             graph: The turns of a session that is taken up again.
             affinity: Requests with the same one prefer the same replica of the sampler.
+            seed: Seeds what is sampled: each turn by a seed of its own, the same whenever and in
+                whatever order turns come. `None` leaves it to the sampler.
         """
         self.renderer = renderer
         self.sampler = sampler
@@ -131,6 +140,7 @@ class CapturingPolicy(Policy):
         self._noted = noted
         self._mode = history_mode
         self._affinity = affinity
+        self._seed = seed
         self._flights: dict[tuple[object, ...], Flight] = {}
         self._rooms: dict[asyncio.Task[Any], int] = {}
         """Tokens that each turn on its way may still take."""
@@ -208,6 +218,9 @@ class CapturingPolicy(Policy):
             prompt=prompt.ids,
             sampling=sampling,
             stop_ids=self.renderer.stop_ids,
+            seed=turn_seed(
+                self._seed, prompt.ids, asked, sum(turn.request == asked for turn in match.answers)
+            ),
             extras={},
             messages=match.history,
             tools=tools,

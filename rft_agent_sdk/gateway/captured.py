@@ -39,6 +39,8 @@ class SessionTerms:
     history_mode: HistoryMode = "linear"
     task: str | None = None
     """The task string, for the trajectory."""
+    seed: int | None = None
+    """Seeds what is sampled; `None` leaves it to the sampler."""
 
     def to_json(self) -> JSON:
         """Return the terms as a JSON object, from which `from_json` makes them again."""
@@ -53,6 +55,7 @@ class SessionTerms:
             Limits(**value["limits"]),
             value["history_mode"],
             value["task"],
+            value.get("seed"),
         )
 
 
@@ -84,6 +87,7 @@ class CapturedSession(SessionRollout):
             history_mode=session.history_mode,
             graph=self._graph,
             affinity=rollout_id,
+            seed=session.seed,
         )
         terms = Terms(self.capture, session.sampling, faults, report_faults)
         super().__init__(rollout_id, terms)

@@ -169,14 +169,15 @@ class Gateway:
         budget: int | None = None,
         max_turns: int | None = None,
         history_mode: HistoryMode | None = None,
+        seed: int | None = None,
         faults: Faults = NO_FAULTS,
         report_faults: Faults = NO_FAULTS,
     ) -> Session:
         """Open a session for one rollout.
 
         Without a `policy` its turns are sampled and captured as tokens; with one they are answered at
-        the level of messages, and `max_context_tokens`, `budget`, `max_turns` and `history_mode` have no
-        meaning.
+        the level of messages, and `max_context_tokens`, `budget`, `max_turns`, `history_mode` and `seed`
+        have no meaning.
 
         Args:
             policy: What answers its turns: a policy, a function, or `openai:<url>`.
@@ -186,6 +187,8 @@ class Gateway:
             budget: Most sampled tokens of all turns together.
             max_turns: Most turns.
             history_mode: `linear` extends prompts, `tree` renders each anew; `None` for the gateway's.
+            seed: Seeds what is sampled, for samplers that take seeds: the same session then gives the
+                same turns; `None` leaves it to the sampler.
             faults: What goes wrong with sampling.
             report_faults: What goes wrong with the reports.
 
@@ -204,6 +207,7 @@ class Gateway:
             Limits(max_context_tokens, budget, max_turns),
             history_mode or self._history_mode,
             task,
+            seed,
         )
         secret, name = new_secret(), f"session-{new_secret()[:16]}"
         log = None

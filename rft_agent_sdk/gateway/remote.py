@@ -90,6 +90,7 @@ class RemoteGateway:
         budget: int | None = None,
         max_turns: int | None = None,
         history_mode: HistoryMode | None = None,
+        seed: int | None = None,
     ) -> RemoteSession:
         """Open a session that captures tokens; the arguments are those of `Gateway.open`.
 
@@ -104,6 +105,7 @@ class RemoteGateway:
             "budget": budget,
             "max_turns": max_turns,
             "history_mode": history_mode,
+            "seed": seed,
             "base_url": self.agent_url,
         }
         # Made again only where it cannot have arrived: another session would stay open for good.

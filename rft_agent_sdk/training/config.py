@@ -129,8 +129,9 @@ class Config(BaseModel):
     """Training rows: JSONL, JSON, CSV or Parquet with a column payload or prompt. Required."""
     max_prompts: _CountOrAll = 0
     """Rows to use, from the first; 0 uses all."""
-    seed: int = 42
-    """Shuffles the rows, anew for each epoch."""
+    seed: Annotated[int, Field(ge=0)] = 42
+    """Shuffles the rows, anew for each epoch, and seeds every sampled turn, so that a resumed run goes on
+    as an uninterrupted one would. SGLang honours seeds with --enable-deterministic-inference only."""
 
     batch_size: _Count = 32
     """Prompts of one step."""

@@ -85,6 +85,7 @@ async def evaluate(
     sampling: SamplingParams | None = None,
     per_task: int = 1,
     success_threshold: float = 1.0,
+    seed: int | None = None,
 ) -> tuple[EvalReport, list[Group]]:
     """Play each payload `per_task` times.
 
@@ -94,6 +95,7 @@ async def evaluate(
         sampling: What is fixed for every turn, such as temperature 0.
         per_task: Rollouts of each task; pass@k is told for the powers of two up to it, and for itself.
         success_threshold: See `is_solved`.
+        seed: See `Rollouts.run_batch`.
 
     Returns:
         The report, and the rollouts it is made of.
@@ -101,7 +103,7 @@ async def evaluate(
     Raises:
         RolloutsFailed: More of them failed than may.
     """
-    groups = await rollouts.run_batch(payloads, per_task, sampling)
+    groups = await rollouts.run_batch(payloads, per_task, sampling, seed)
     return report_of(groups, per_task=per_task, success_threshold=success_threshold), groups
 
 

@@ -24,7 +24,7 @@ from rft_agent_sdk.training.engines.base import AdamParams, Datum, Engine, LossN
 from rft_agent_sdk.training.evaluate import evaluate
 from rft_agent_sdk.training.health import Health, health_metrics
 from rft_agent_sdk.training.metrics import batch_metrics, rollout_metrics
-from rft_agent_sdk.training.rollouts import Group, Rollouts
+from rft_agent_sdk.training.rollouts import Group, Rollouts, derived
 from rft_agent_sdk.training.tracking import JsonlTracker, Trackers
 from rft_agent_sdk.types import SamplingParams
 
@@ -66,6 +66,8 @@ class GrpoSettings:
     """Reward from which a rollout counts as solved, where the agent does not say itself."""
     save_every: int = -1
     """Steps between checkpoints; -1 saves at the end only."""
+    seed: int | None = None
+    """Seeds every turn that is sampled, so that a resumed run goes on as an uninterrupted one would."""
     save_weights_at_end: bool = False
     """Whether to publish weights ready for inference, too."""
 
@@ -92,6 +94,10 @@ class Run:
     """Where the dataset stood at the end of the last step."""
     skipped: int = 0
     """Steps so far that had no datum to train on."""
+    saved: int = 0
+    """The step of the last checkpoint."""
+    is_updating: bool = False
+    """Whether the weights are in between two steps, so that they belong to none."""
 
 
 async def train(run: Run, resume: Checkpoint | None = None) -> Run:
@@ -104,7 +110,8 @@ async def train(run: Run, resume: Checkpoint | None = None) -> Run:
     Raises:
         UsageError: The probe sampled nothing; the message says what to look at.
         RolloutsFailed: Too many rollouts of a step failed; a checkpoint of the step before it was saved.
-        CancelledError: The task was cancelled; the last checkpoint is the one to resume from.
+        CancelledError: The task was cancelled; a checkpoint of the step before it was saved, unless the
+            weights were just being updated: then the last checkpoint is the one to resume from.
     """
     settings = run.settings
     health = Health()
@@ -131,10 +138,12 @@ async def train(run: Run, resume: Checkpoint | None = None) -> Run:
             metrics |= {"training/global_step": run.step, "training/epoch": run.dataset.epoch}
             health.watch(metrics)
             is_last = _is_over(run, metrics, health.present)
-            if run.eval_payloads and (is_last or _is_due(run.step, settings.eval_every)):
-                with _timed(metrics, "time/eval"):
-                    metrics |= await _evaluate(run, log)
-            run.trackers.log(run.step, metrics)
+            try:
+                if run.eval_payloads and (is_last or _is_due(run.step, settings.eval_every)):
+                    with _timed(metrics, "time/eval"):
+                        metrics |= await _evaluate(run, log)
+            finally:  # a step that is done is told, whatever becomes of its evaluation
+                run.trackers.log(run.step, metrics)
             if is_last or _is_due(run.step, settings.save_every):
                 await _save(run)
             if is_last:
@@ -143,6 +152,10 @@ async def train(run: Run, resume: Checkpoint | None = None) -> Run:
             logger.info("weights=<%s> | published", await run.engine.save_weights("end of the run"))
     except RolloutsFailed:
         await _save(run)  # the weights are those of the last step: nothing was updated since
+        raise
+    except asyncio.CancelledError:
+        if not run.is_updating and run.step > run.saved:
+            await _save(run)
         raise
     finally:
         log.close()
@@ -155,7 +168,7 @@ async def _start(run: Run, resume: Checkpoint | None) -> None:
     run.cursor = run.dataset.state()
     if resume is not None:
         await run.engine.load_state(resume.engine_state)
-        run.step = resume.step
+        run.step = run.saved = resume.step
         run.version = int(resume.counts["version"])
         run.skipped = int(resume.counts["skipped_steps"])
     await _rebind(run)
@@ -171,20 +184,21 @@ async def _rebind(run: Run) -> None:
 async def _play(run: Run, rows: Sequence[Row]) -> list[Group]:
     """Play a group of each row; where it is wanted, play further rows in place of flat groups."""
     settings = run.settings
-    groups = await _play_rows(run, rows)
-    for _ in range(_REFILLS if settings.refill_flat_groups else 0):
+    groups = await _play_rows(run, rows, 0)
+    for refill in range(_REFILLS if settings.refill_flat_groups else 0):
         missing = len(rows) - sum(not group.is_flat for group in groups)
         more = run.dataset.take(missing)
         if not more:
             break
-        groups += await _play_rows(run, more)
+        groups += await _play_rows(run, more, refill + 1)
     return groups
 
 
-async def _play_rows(run: Run, rows: Sequence[Row]) -> list[Group]:
+async def _play_rows(run: Run, rows: Sequence[Row], refill: int) -> list[Group]:
     settings = run.settings
     payloads = [row.payload for row in rows]
-    return await run.rollouts.run_batch(payloads, settings.group_size, settings.sampling)
+    seed = derived(settings.seed, run.step + 1, refill)
+    return await run.rollouts.run_batch(payloads, settings.group_size, settings.sampling, seed)
 
 
 def _prepare(
@@ -219,6 +233,7 @@ async def _update(run: Run, datums: Sequence[Datum]) -> dict[str, float]:
         run.skipped += 1
         logger.warning("step=<%s> | skipped: no datum to train on", run.step + 1)
         return {"training/skipped_steps": run.skipped}
+    run.is_updating = True
     told = dict(
         await run.engine.forward_backward(
             datums, settings.loss, loss_fn_config=settings.loss_config
@@ -227,6 +242,7 @@ async def _update(run: Run, datums: Sequence[Datum]) -> dict[str, float]:
     told |= await run.engine.optim_step(settings.adam)
     run.version += 1
     await _rebind(run)
+    run.is_updating = False
     found = {f"train/{name}": float(value) for name, value in told.items()}
     return {**found, "training/skipped_steps": run.skipped}
 
@@ -237,6 +253,7 @@ async def _evaluate(run: Run, log: JsonlTracker) -> dict[str, float]:
         run.rollouts,
         run.eval_payloads,
         sampling=settings.eval_sampling,
+        seed=derived(settings.seed, "evaluation"),
         success_threshold=settings.success_threshold,
     )
     _log_rollouts(log, run.step, groups, is_eval=True)
@@ -250,6 +267,7 @@ async def _save(run: Run) -> None:
     path = run.folder.save(
         Checkpoint(run.step, name, run.cursor, counts, loggers=run.trackers.run_ids)
     )
+    run.saved = run.step
     logger.info("step=<%s>, state=<%s> | saved %s", run.step, name, path)
 
 

@@ -8,6 +8,7 @@ fresh session, then dropped, and too much of it stops the run.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import math
 import time
@@ -186,13 +187,20 @@ class Rollouts:
         payloads: Iterable[Mapping[str, Any]],
         group_size: int,
         sampling: SamplingParams | None = None,
+        seed: int | None = None,
     ) -> list[Group]:
         """Play a group of each payload, all at once; groups come in the order of the payloads.
+
+        With a `seed`, each rollout's turns are sampled by seeds derived from it, the rollout's place in
+        the batch and the attempt, so that the same weights play the same batch again.
 
         Raises:
             RolloutsFailed: More than `max_failure_rate` of the rollouts failed.
         """
-        groups = await _all_of(self.run_group(one, group_size, sampling) for one in payloads)
+        groups = await _all_of(
+            self.run_group(one, group_size, sampling, derived(seed, number))
+            for number, one in enumerate(payloads)
+        )
         self._check_rate([played for group in groups for played in group.rollouts])
         return groups
 
@@ -201,21 +209,28 @@ class Rollouts:
         payload: Mapping[str, Any],
         group_size: int,
         sampling: SamplingParams | None = None,
+        seed: int | None = None,
     ) -> Group:
         """Play one payload `group_size` times at once."""
-        works = (self.run_rollout(payload, sampling) for _ in range(group_size))
+        works = (
+            self.run_rollout(payload, sampling, derived(seed, number))
+            for number in range(group_size)
+        )
         return Group(payload, tuple(await _all_of(works)))
 
     async def run_rollout(
-        self, payload: Mapping[str, Any], sampling: SamplingParams | None = None
+        self,
+        payload: Mapping[str, Any],
+        sampling: SamplingParams | None = None,
+        seed: int | None = None,
     ) -> Played:
         """Play one payload to its end, again in a fresh session where it failed."""
         attempts = 1
         async with self._slots:
-            played = await self._attempt(payload, sampling)
+            played = await self._attempt(payload, sampling, seed)
             while attempts <= self._settings.retries and _may_retry(played):
                 attempts += 1
-                played = await self._attempt(payload, sampling)
+                played = await self._attempt(payload, sampling, derived(seed, attempts))
         played = replace(played, attempts=attempts)
         if played.has_failed:
             logger.warning(
@@ -260,9 +275,16 @@ class Rollouts:
             f"{self._settings.base_url}. {_NETWORKING}"
         )
 
-    async def _attempt(self, payload: Mapping[str, Any], sampling: SamplingParams | None) -> Played:
+    async def _attempt(
+        self,
+        payload: Mapping[str, Any],
+        sampling: SamplingParams | None,
+        seed: int | None = None,
+    ) -> Played:
         settings = self._settings
-        session = self._host.open(sampling=sampling, max_context_tokens=settings.max_context_tokens)
+        session = self._host.open(
+            sampling=sampling, max_context_tokens=settings.max_context_tokens, seed=seed
+        )
         # Begins with the gateway's name of the session, and is as long as AgentCore wants it: 33 to 256.
         session_id = f"{session.id}-{uuid.uuid4().hex}"
         config = session.config(
@@ -304,6 +326,14 @@ class Rollouts:
             f"{self._settings.max_failure_rate:g} that a run may lose (max_failure_rate); the last: "
             f"{failed[-1].detail or 'nothing more is known'}"
         )
+
+
+def derived(seed: int | None, *place: object) -> int | None:
+    """Return a seed of its own for a place under a seed; `None` stays `None`."""
+    if seed is None:
+        return None
+    said = repr((seed, *place))
+    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=4).digest(), "big") >> 1
 
 
 def _may_retry(played: Played) -> bool:

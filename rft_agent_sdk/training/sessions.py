@@ -78,6 +78,7 @@ class SessionHost(Protocol):
         task: str | None = None,
         sampling: SamplingParams | None = None,
         max_context_tokens: int | None = None,
+        seed: int | None = None,
     ) -> Session:
         """Open a session for one rollout."""
         ...

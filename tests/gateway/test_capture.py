@@ -45,6 +45,7 @@ class Recording(Sampler):
     def __init__(self, function):
         self.inner = ScriptedSampler(function, RENDERER)
         self.turns: list[tuple[list[int], Sampled]] = []
+        self.seeds: list[int | None] = []
         self.version_now = 0
         self.gate: asyncio.Event | None = None
 
@@ -61,6 +62,7 @@ class Recording(Sampler):
             -0.001 * (1 + len(self.turns) * 100 + i) for i in range(len(found.ids))
         ]
         sampled = Sampled(found.ids, logprobs, found.finish_reason, self.version_now)
+        self.seeds.append(request.seed)
         self.turns.append((list(request.prompt), sampled))
         return sampled
 
@@ -251,6 +253,33 @@ def test_a_nonce_asks_for_another_answer_on_purpose_and_both_train():
     assert texts == {"A", "B"}
     assert len(trajectory.samples) == 2
     assert len(check_contract(trajectory, sampler)) == 2
+
+
+def test_a_seeded_session_seeds_each_turn_its_own_way_and_the_same_way_again(tmp_path):
+    def seeds_of(seed, *, stops_between=False):
+        folder = tmp_path / f"{seed}-{stops_between}"
+        gateway, sampler = gateway_of(scripted("one", "two"), log_dir=folder)
+        history = [{"role": "user", "content": "go"}]
+        with GatewayServer(gateway) as server:
+            session = gateway.open(seed=seed)
+            api = client(server, session)
+            reply = ask(api, history).choices[0].message.content
+            for nonce in ("a", "b"):
+                ask(api, history, extra_headers={"x-rft-nonce": nonce})
+        history += [{"role": "assistant", "content": reply}, {"role": "user", "content": "on"}]
+        before = sampler.seeds
+        if stops_between:
+            gateway, sampler = gateway_of(scripted("one", "two"), log_dir=folder)
+        with GatewayServer(gateway) as server:
+            ask(client(server, session), history)
+        return before + sampler.seeds if stops_between else before
+
+    assert seeds_of(None) == [None] * 4
+    seeds = seeds_of(7)
+    assert len({*seeds}) == 4
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert seeds_of(7, stops_between=True) == seeds
+    assert not {*seeds_of(8)} & {*seeds}
 
 
 def test_an_edited_history_branches_and_every_token_still_trains_once():

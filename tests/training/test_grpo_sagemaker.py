@@ -1,7 +1,11 @@
 """The whole loop over the real `sagemaker-train` client: a training-session server, agents over HTTP."""
 
+import itertools
 import json
 import math
+import os
+import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +19,7 @@ from rft_agent_sdk.training.dataset import Row
 from rft_agent_sdk.twins.tiny import TinyBackend
 from rft_agent_sdk.twins.training_sessions import TrainingSessionServer
 from tests.servers import serving
-from tests.training.two_words import RENDERER, entrypoint, said
+from tests.training.two_words import RENDERER, SayEnvironment, entrypoint, said
 
 pytestmark = [pytest.mark.sagemaker, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -65,12 +69,14 @@ def config_of(folder, agent_url):
 
 @pytest.fixture
 def server(monkeypatch):
-    backend = TinyBackend(VOCABULARY, eos_ids=sorted(RENDERER.stop_ids), prior=prior, seed=1)
+    def base_model(_):
+        return TinyBackend(VOCABULARY, eos_ids=sorted(RENDERER.stop_ids), prior=prior, seed=1)
+
     keys = {
         "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
         "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     }
-    with TrainingSessionServer(lambda _: backend) as found:
+    with TrainingSessionServer(base_model) as found:
         for name, value in {**keys, **found.environment()}.items():
             monkeypatch.setenv(name, value)
         yield found
@@ -160,3 +166,47 @@ def test_a_stopped_run_goes_on_in_another_session(server, tmp_path):
     assert "saveState" in server.operations(first)
     assert "loadState" in resumed
     assert resumed.index("loadState") < resumed.index("saveWeights")
+
+
+class Interrupting(SayEnvironment):
+    """Sends this process SIGTERM when an episode of a certain number begins; 0 never does."""
+
+    def __init__(self, at: int = 0) -> None:
+        self.at = at
+        self.begun = itertools.count(1)
+
+    def start(self, task: str) -> Any:
+        if next(self.begun) == self.at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().start(task)
+
+
+def test_a_run_ended_by_sigterm_goes_on_in_another_session_as_if_it_had_not(server, tmp_path):
+    rollouts_of_a_step = 2 * 6
+
+    def play(folder, environment, *, resume=False):
+        with serving(asgi_app(entrypoint(environment))) as url:
+            config = config_of(tmp_path / folder, url)
+            config = config.model_copy(update={"epochs": 3, "eval_every": 2, "save_every": -1})
+            work = train(
+                config, ROWS, ROWS[:1], resume=resume, preflight=False, open_engine=open_engine
+            )
+            return composing.run(work)
+
+    def told(folder):
+        lines = (tmp_path / folder / "metrics.jsonl").read_text().splitlines()
+        steps = [json.loads(line).items() for line in lines]
+        return [{name: value for name, value in step if "time/" not in name} for step in steps]
+
+    assert play("whole", Interrupting()) == 0
+    in_step_4 = 3 * rollouts_of_a_step + 1 + 5  # with the evaluation after step 2
+    assert play("cut", Interrupting(in_step_4)) == composing.SIGTERM_EXIT
+    checkpoint = RunFolder(tmp_path / "cut").latest()
+    assert checkpoint is not None
+    assert checkpoint.step == 3
+    assert {one.status for one in server.sessions.values()} == {"Stopped"}
+    assert play("cut", Interrupting(), resume=True) == 0
+    whole, cut = told("whole"), told("cut")
+    assert [line["step"] for line in whole] == list(range(1, 7))
+    assert 0 < whole[0]["sampler/mean_reward"] < 1
+    assert cut == [{name: pytest.approx(value) for name, value in line.items()} for line in whole]

@@ -109,11 +109,11 @@ def a_number(
     return float(value)
 
 
-def a_count(body: Mapping[str, Any], name: str) -> int | None:
-    """Return field `name` as a whole number of at least 1; `null` and absence are `None`."""
+def a_count(body: Mapping[str, Any], name: str, *, low: int = 1) -> int | None:
+    """Return field `name` as a whole number of at least `low`; `null` and absence are `None`."""
     value = body.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise bad(name, "a whole number of at least 1", value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise bad(name, f"a whole number of at least {low}", value)
     return value

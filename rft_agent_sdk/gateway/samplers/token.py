@@ -6,6 +6,7 @@ logprob for each id, and each is a number that can be trained on, or `None`.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,7 @@ class SampleRequest:
     stop_ids: frozenset[int] = frozenset()
     """Ids at which the turn ends; the one sampled is part of the turn."""
     seed: int | None = None
+    """The same one, with all else the same, gives the same turn, where the backend takes seeds."""
     extras: Mapping[str, Any] = field(default_factory=dict)
     """Further sampling parameters by their OpenAI or vLLM names, such as `top_k` and `min_p`."""
     messages: Sequence[Message] = ()
@@ -172,3 +174,18 @@ def _length(value: object) -> object:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def turn_seed(
+    seed: int | None, prompt: Sequence[int], request: str, asked_before: int
+) -> int | None:
+    """Return the seed of one turn of a seeded session, in 31 bits.
+
+    It depends on nothing but the prompt, the request it came in and how often that was answered before,
+    so that a session gives the same turns in whatever order those of others come, and a request that
+    asks for another answer gets one.
+    """
+    if seed is None:
+        return None
+    said = repr((seed, request, asked_before, len(prompt), list(prompt[-64:])))
+    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=4).digest(), "big") >> 1
