@@ -112,8 +112,9 @@ class QueueWorker:
             self._threads.shutdown(wait=False)
 
     async def _pause(self, seconds: float) -> None:
-        until = asyncio.get_running_loop().time() + seconds
-        while not self.admission.is_draining and asyncio.get_running_loop().time() < until:
+        for _ in range(round(10 * seconds)):
+            if self.admission.is_draining:
+                return
             await asyncio.sleep(0.1)
 
     def _start(self, message: JSON) -> None:
