@@ -81,7 +81,9 @@ class JobChecks:
     def _arns(self, document: JSON) -> Iterable[str]:
         yield _agent_arn(document)
         yield from document.get("ModelPackageConfig", {}).values()
-        yield _mlflow_arn(document) or ""
+        app = _mlflow_arn(document)
+        if app is not None:
+            yield app
 
     def _managed_faults(self, model: str, document: JSON) -> Iterable[str]:
         if not model.startswith("nova-"):

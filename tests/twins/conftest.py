@@ -1,0 +1,14 @@
+"""A local cloud per test, where a test asks for one."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.twins.cloud_play import Play, playing
+
+
+@pytest.fixture
+def play() -> Iterator[Play]:
+    """A running cloud with all that a job needs, and boto3's clients of it."""
+    with playing() as made:
+        yield made
