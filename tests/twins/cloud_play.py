@@ -5,7 +5,6 @@ import json
 from contextlib import contextmanager
 
 import boto3
-import botocore.session
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -19,7 +18,7 @@ MODEL = "openai-reasoning-gpt-oss-20b"
 @functools.cache
 def models():
     """One session for all: it keeps the services' models, which are slow to read."""
-    return botocore.session.Session()
+    return boto3.Session()
 
 
 class Play:
@@ -36,8 +35,7 @@ class Play:
 
     def __getitem__(self, service):
         if service not in self._clients:
-            session = boto3.Session(botocore_session=models())
-            self._clients[service] = session.client(
+            self._clients[service] = models().client(
                 service,
                 region_name=self.cloud.region,
                 endpoint_url=self.cloud.url,

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
+from urllib.parse import unquote
 
 from rft_agent_sdk.twins.cloud.account import Account, Handler, now
 from rft_agent_sdk.twins.refusal import Refusal
@@ -183,7 +184,7 @@ class S3:
         }
 
     def _copy(self, body: JSON) -> JSON:
-        bucket, _, key = body["CopySource"].lstrip("/").partition("/")
+        bucket, _, key = unquote(body["CopySource"]).lstrip("/").partition("/")
         stored = self._object({"Bucket": bucket, "Key": key})
         self._bucket(body).objects[body["Key"]] = stored
         return {"CopyObjectResult": {"ETag": stored.etag, "LastModified": now()}}
