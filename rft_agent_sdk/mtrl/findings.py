@@ -42,3 +42,26 @@ def worst(findings: Iterable[Finding]) -> Severity | None:
     """The severity of the gravest finding; `None` where there are none."""
     order = list(Severity)
     return min((finding.severity for finding in findings), key=order.index, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file, or something in it, that findings are about."""
+
+    where: str
+
+    def at(self, name: str) -> Place:
+        """Return the place of something named in this one: `file: runtimes[0].envVars`."""
+        return Place(f"{self.where}{'.' if ': ' in self.where else ': '}{name}")
+
+    def error(self, id: str, message: str, fix: str) -> Finding:
+        """Return a finding here that will fail."""
+        return Finding(id, Severity.ERROR, self.where, message, fix)
+
+    def warning(self, id: str, message: str, fix: str) -> Finding:
+        """Return a finding here that somebody should look at."""
+        return Finding(id, Severity.WARNING, self.where, message, fix)
+
+    def note(self, id: str, message: str, fix: str) -> Finding:
+        """Return a finding here that is worth knowing."""
+        return Finding(id, Severity.NOTE, self.where, message, fix)
