@@ -2,6 +2,7 @@
 
 import functools
 import json
+import time
 from contextlib import contextmanager
 
 import boto3
@@ -119,6 +120,14 @@ def ended(job):
     """Wait for a job's end."""
     assert job.wait(10), f"the job is still {job.status}"
     return job
+
+
+def until(condition, timeout_s=10.0):
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.005)
 
 
 @contextmanager

@@ -12,13 +12,6 @@ GONE = object()
 NAMES = (f"job-{number}" for number in itertools.count())
 
 
-@pytest.fixture(scope="module")
-def play():
-    """One cloud for all: what is refused leaves no trace."""
-    with playing() as made:
-        yield made
-
-
 def changed(document, path, value):
     document = copy.deepcopy(document)
     *parents, last = path.split(".")
@@ -72,11 +65,11 @@ AGENT = "AgentConfig.BedrockAgentCoreConfig.AgentRuntimeArn"
         ),
     ],
 )
-def test_a_document_that_is_not_to_the_schema_is_refused(play, path, value, word):
-    before = dict(play.cloud.jobs)
+def test_a_document_that_is_not_to_the_schema_is_refused(standing, path, value, word):
+    before = dict(standing.cloud.jobs)
     with refused("ValidationException", "JobConfigDocument", word):
-        play.create(document=changed(play.document(), path, value))
-    assert play.cloud.jobs == before
+        standing.create(document=changed(standing.document(), path, value))
+    assert standing.cloud.jobs == before
 
 
 @pytest.mark.parametrize(
@@ -102,64 +95,66 @@ def test_a_document_that_is_not_to_the_schema_is_refused(play, path, value, word
         ("pass_k_values", "[1; 8]", "character"),
     ],
 )
-def test_a_hyperparameter_that_the_recipe_does_not_take_is_refused(play, name, value, word):
+def test_a_hyperparameter_that_the_recipe_does_not_take_is_refused(standing, name, value, word):
     with refused("ValidationException", "HyperParameters", name, word):
-        play.create(document=play.document(**{name: value}))
+        standing.create(document=standing.document(**{name: value}))
 
 
-def test_every_default_of_the_recipe_is_taken(play):
-    bucket = play.cloud.buckets["jumpstart-cache-prod-us-west-2"]
+def test_every_default_of_the_recipe_is_taken(standing):
+    bucket = standing.cloud.buckets["jumpstart-cache-prod-us-west-2"]
     served = json.loads(bucket[f"recipes/{MODEL}/1.0.0/training.json"])
     values = {name: str(entry["default"]) for name, entry in served.items()}
     assert values["max_steps"] == "100"
-    ended(play.create(next(NAMES), document=play.document(**values)))
+    ended(standing.create(next(NAMES), document=standing.document(**values)))
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("sampling_temperature", "0"), ("max_tokens", "512"), ("group_size", "8")]
 )
-def test_an_evaluation_takes_the_names_of_its_own(play, name, value):
+def test_an_evaluation_takes_the_names_of_its_own(standing, name, value):
     with refused("ValidationException", name):
-        play.create(
+        standing.create(
             JobCategory="AgentRFTEvaluation",
-            JobConfigDocument=json.dumps(play.evaluation(**{name: value})),
+            JobConfigDocument=json.dumps(standing.evaluation(**{name: value})),
         )
 
 
-def test_nova_has_ranges_and_names_of_its_own_and_needs_restricted_groups(play):
+def test_nova_has_ranges_and_names_of_its_own_and_needs_restricted_groups(standing):
     groups = {}
     for name in ("nova", "nova-checkpoints"):
-        groups[name] = play.sagemaker.create_model_package_group(
+        groups[name] = standing.sagemaker.create_model_package_group(
             ModelPackageGroupName=name, ManagedConfiguration={"ManagedStorageType": "Restricted"}
         )["ModelPackageGroupArn"]
-    base = play.cloud.hub.arn_of("nova-textgeneration-lite-v2")
+    base = standing.cloud.hub.arn_of("nova-textgeneration-lite-v2")
     values = {"global_batch_size": "8", "save_every": "5", "lora_plus_lr_ratio": "32"}
-    document = changed(play.document(**values), "TrainingConfig.BaseModelArn", base)
+    document = changed(standing.document(**values), "TrainingConfig.BaseModelArn", base)
     with refused("ValidationException", "Restricted"):
-        play.create(document=document)
+        standing.create(document=document)
     document["ModelPackageConfig"] = {
         "OutputModelPackageGroupArn": groups["nova"],
         "IntermediateCheckpointModelPackageGroupArn": groups["nova-checkpoints"],
     }
-    ended(play.create(next(NAMES), document=document))
+    ended(standing.create(next(NAMES), document=document))
     with refused("ValidationException", "lora_rank"):
-        play.create("second", changed(document, "TrainingConfig.HyperParameters.lora_rank", "64"))
+        standing.create(
+            "second", changed(document, "TrainingConfig.HyperParameters.lora_rank", "64")
+        )
 
 
-def test_mlflow_may_stand_in_either_place(play):
-    document = play.document()
+def test_mlflow_may_stand_in_either_place(standing):
+    document = standing.document()
     config = document["TrainingConfig"].pop("MlflowConfig")
     ended(
-        play.create(
+        standing.create(
             next(NAMES), document=changed(document, "OutputDataConfig.MlflowConfig", config)
         )
     )
 
 
-def test_the_two_groups_must_differ(play):
+def test_the_two_groups_must_differ(standing):
     path = "ModelPackageConfig.IntermediateCheckpointModelPackageGroupArn"
     with refused("ValidationException", "must differ"):
-        play.create(document=changed(play.document(), path, play.output.arn))
+        standing.create(document=changed(standing.document(), path, standing.output.arn))
 
 
 @pytest.mark.parametrize(
@@ -179,18 +174,18 @@ def test_the_two_groups_must_differ(play):
         ("TrainingConfig.MlflowConfig.MlflowResourceArn", f"{PREFIX}:mlflow-app/none"),
     ],
 )
-def test_what_the_document_names_must_exist(play, path, value):
+def test_what_the_document_names_must_exist(standing, path, value):
     with refused("ResourceNotFound", "does not exist"):
-        play.create(document=changed(play.document(), path, value))
+        standing.create(document=changed(standing.document(), path, value))
 
 
-def test_a_document_is_json_and_no_longer_than_the_service_takes(play):
+def test_a_document_is_json_and_no_longer_than_the_service_takes(standing):
     with refused("ValidationException", "not JSON"):
-        play.create(JobConfigDocument="{")
+        standing.create(JobConfigDocument="{")
     with refused("ValidationException", "262144"):
-        play.create(JobConfigDocument=" " * 262145)
+        standing.create(JobConfigDocument=" " * 262145)
     with refused("ValidationException", "type object"):
-        play.create(JobConfigDocument="[]")
+        standing.create(JobConfigDocument="[]")
 
 
 @pytest.mark.parametrize(
@@ -206,15 +201,15 @@ def test_a_document_is_json_and_no_longer_than_the_service_takes(play):
         ({"Tags": [{"Key": "k", "Value": "v"}] * 51}, "Tags"),
     ],
 )
-def test_a_request_that_the_model_forbids_is_refused(play, change, word):
+def test_a_request_that_the_model_forbids_is_refused(standing, change, word):
     with refused("ValidationException", word):
-        play.sagemaker.create_job(
+        standing.sagemaker.create_job(
             **{
                 "JobName": "job",
-                "RoleArn": play.cloud.role_arn("JobRole"),
+                "RoleArn": standing.cloud.role_arn("JobRole"),
                 "JobCategory": "AgentRFT",
                 "JobConfigSchemaVersion": "1.0.0",
-                "JobConfigDocument": json.dumps(play.document()),
+                "JobConfigDocument": json.dumps(standing.document()),
                 **change,
             }
         )

@@ -60,9 +60,9 @@ def test_a_role_is_described_with_its_trust_and_its_policies(play, iam):
 
 
 @pytest.mark.parametrize("call", ["get_role", "list_attached_role_policies", "list_role_policies"])
-def test_a_role_that_is_not_there_is_no_such_entity(iam, call):
+def test_a_role_that_is_not_there_is_no_such_entity(standing, call):
     with refused("NoSuchEntity", "Nobody"):
-        getattr(iam, call)(RoleName="Nobody")
+        getattr(standing["iam"], call)(RoleName="Nobody")
 
 
 def test_simulation_decides_by_inline_and_managed_policies(play, iam):

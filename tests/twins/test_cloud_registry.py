@@ -65,9 +65,9 @@ def test_the_hubs_bucket_is_readable_and_nobodys_here(play):
         {"HubContentVersion": "9.9.9"},
     ],
 )
-def test_what_the_hub_lacks_is_not_found(play, change):
+def test_what_the_hub_lacks_is_not_found(standing, change):
     with refused("ResourceNotFound", "does not exist"):
-        play.sagemaker.describe_hub_content(**{**HUB, "HubContentName": MODEL, **change})
+        standing.sagemaker.describe_hub_content(**{**HUB, "HubContentName": MODEL, **change})
 
 
 def test_model_package_groups_live_and_die(play):

@@ -95,7 +95,8 @@ def test_an_object_may_be_put_only_where_there_is_none(s3):
         ("bytes=8-99", b"ij", "bytes 8-9/10"),
     ],
 )
-def test_a_range_of_an_object(s3, asked, part, where):
+def test_a_range_of_an_object(standing, asked, part, where):
+    s3 = standing["s3"]
     s3.put_object(Bucket="data", Key="letters", Body=b"abcdefghij")
     found = s3.get_object(Bucket="data", Key="letters", Range=asked)
     assert (found["Body"].read(), found["ContentRange"]) == (part, where)
