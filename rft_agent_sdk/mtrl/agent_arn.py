@@ -69,6 +69,11 @@ def is_runtime_id(agent: str) -> bool:
     return _BARE.fullmatch(agent) is not None
 
 
+def is_lambda_arn(agent: str) -> bool:
+    """Whether it is the ARN of a Lambda function."""
+    return _LAMBDA.fullmatch(agent) is not None
+
+
 def parse_agent(agent: str, *, qualifier: str = DEFAULT_QUALIFIER) -> Agent:
     """Read an ARN; the ARN of a runtime's endpoint is split into the runtime and its qualifier.
 

@@ -194,7 +194,9 @@ def advise(values: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _fitted(value: Value, rule: Rule | None) -> Value:
-    """Return a number in its hyperparameter's own type; the client refuses `32.0` for a whole number."""
+    """Return a value in its hyperparameter's own type; the client refuses `32.0` for a whole number."""
+    if rule is not None and isinstance(value, list) and rule.kind == "string":
+        return str(value)  # what it is sent as in any case
     if rule is None or isinstance(value, bool) or not isinstance(value, int | float):
         return value
     if rule.kind == "float":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -101,6 +101,11 @@ def read_model(model: str) -> ModelSource | None:
 def find_model(name: str) -> Model | None:
     """Return the table's entry for a model by any of its names; `None` if it is not listed."""
     return next((model for model in MODELS if name in (model.name, *model.other_names)), None)
+
+
+def hub_name(environ: Mapping[str, str]) -> str:
+    """Return the name of the hub that models come from; the client reads the same variable."""
+    return environ.get("SAGEMAKER_HUB_NAME") or HUB
 
 
 def check_model(name: str, region: str, *, allow_unlisted: bool = False) -> Iterator[Finding]:
