@@ -17,7 +17,8 @@ from rft_agent_sdk.environment import Environment, Episode
 from rft_agent_sdk.faults import broke_off, environment_code
 from rft_agent_sdk.reward import Reward
 from rft_agent_sdk.rollout import Rollout
-from rft_agent_sdk.types import Outcome, ToolSpec
+from rft_agent_sdk.tracing import Value, annotate, span
+from rft_agent_sdk.types import Outcome, ToolCall, ToolSpec
 
 if TYPE_CHECKING:
     from strands import Agent
@@ -50,6 +51,7 @@ def play(environment: Environment, rollout: Rollout, *, max_turns: int = MAX_TUR
         RolloutOver: The deadline passed.
         openai.APIError: The policy endpoint refused or failed, after the client's retries.
     """
+    annotate({"environment": environment.name})
     with environment_code(environment.name):
         episode = environment.start(rollout.task)
         rollout.attach(episode)
@@ -126,11 +128,21 @@ class _Conversation:
             return None
         with environment_code(self._environment.name):
             calls = self._episode.recover(text)
-            results = [
-                self._episode.call(call.name, json.loads(call.arguments), recovered=True).text
-                for call in calls
-            ]
+            results = [self._play_recovered(call) for call in calls]
         return "\n\n".join(results) or None
+
+    def _play_recovered(self, call: ToolCall) -> str:
+        known = {spec.name for spec in self._episode.tools}
+        # Strands traces the calls that it makes; this one it knows nothing of.
+        attributes: dict[str, Value] = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name if call.name in known else "unknown",
+            "recovered": True,
+        }
+        with span("execute_tool", attributes) as traced:
+            result = self._episode.call(call.name, json.loads(call.arguments), recovered=True)
+            traced.set({"gen_ai.tool.status": "error" if result.is_error else "success"})
+        return result.text
 
     def _is_done(self) -> bool:
         with environment_code(self._environment.name):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import contextvars
 import functools
 import logging
 import math
@@ -35,6 +36,7 @@ from rft_agent_sdk.credentials import (
 )
 from rft_agent_sdk.errors import CredentialsError, EndpointError
 from rft_agent_sdk.region import check_region
+from rft_agent_sdk.tracing import span
 
 if TYPE_CHECKING:
     import requests
@@ -176,7 +178,8 @@ class BearerTokenSession(httpx.Auth):
                 # A thread of its own: the loop's executor may be full of agents at work, and the load
                 # must go on for the others when the task that started it is cancelled. Started before
                 # the flight is known: where no thread can start, nobody is left waiting.
-                threading.Thread(target=self._fly, args=(flight,), daemon=True).start()
+                run = contextvars.copy_context().run
+                threading.Thread(target=run, args=(self._fly, flight), daemon=True).start()
             self._flight = flight
             return flight, not in_thread
 
@@ -185,7 +188,8 @@ class BearerTokenSession(httpx.Auth):
         minted: _Minted | None = None
         failure: tuple[str, float] | None = None
         try:
-            minted = self._mint()
+            with span("mint_token", {"region": self.region}):
+                minted = self._mint()
         except CredentialsError as error:
             failure = (str(error), self._clock())
         finally:

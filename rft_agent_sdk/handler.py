@@ -116,7 +116,7 @@ def rft_handler(
         )
         life = Life(rollout, floor, running)
         if refused is not None:
-            with running.holding(rollout):
+            with running.holding(rollout), life.span:
                 return await life.end(Outcome.INFRASTRUCTURE_ERROR, error=refused)
         work = functools.partial(call, rollout, context)
         if not background or not _can_report(request):

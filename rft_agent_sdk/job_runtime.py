@@ -33,6 +33,7 @@ from rft_agent_sdk.errors import (
     ValidationError,
 )
 from rft_agent_sdk.tls import ca_bundle
+from rft_agent_sdk.tracing import Span, span
 from rft_agent_sdk.types import JSON, Outcome
 
 if TYPE_CHECKING:
@@ -150,11 +151,23 @@ class JobRuntimeClient:
         self, operation: str, path: str, body: JSON, deadline: Deadline, *, retry: bool = True
     ) -> None:
         """POST until answered for good or out of time."""
-        body = {**self._identity(operation), **body}
+        told = {"trajectory_id": self._trajectory_id, "job_arn": self._job_arn}
+        with span(operation, told) as traced:
+            body = {**self._identity(operation), **body}
+            try:
+                self._until_answered(operation, path, body, deadline, retry, traced)
+            except JobRuntimeError as error:
+                traced.set({"http.response.status_code": error.status, "error_code": error.code})
+                raise
+
+    def _until_answered(
+        self, operation: str, path: str, body: JSON, deadline: Deadline, retry: bool, traced: Span
+    ) -> None:
         unanswered = False
         attempt = 0
         while True:
             attempt += 1
+            traced.set({"attempts": attempt})
             try:
                 self._post(operation, path, body, deadline)
             except ConflictError:
@@ -168,6 +181,7 @@ class JobRuntimeClient:
                     raise
                 self._sleep(min(left, max(_backoff(attempt), error.retry_after_s or 0)))
             else:
+                traced.set({"http.response.status_code": 200})
                 return
 
     def _identity(self, operation: str) -> JSON:

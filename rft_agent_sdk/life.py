@@ -28,6 +28,8 @@ from rft_agent_sdk.response import redacted, response, shown
 from rft_agent_sdk.reward import Reward, as_reward
 from rft_agent_sdk.rollout import Rollout
 from rft_agent_sdk.shutdown import Running
+from rft_agent_sdk.spans import rollout_span, tell
+from rft_agent_sdk.tracing import span
 from rft_agent_sdk.types import JSON, Outcome
 
 logger = logging.getLogger(__name__)
@@ -71,6 +73,8 @@ class Life:
         self._floor = floor
         self._running = running
         self._ended = False
+        self.span = rollout_span(rollout)
+        """To be entered around all of it; `run` does so itself."""
 
     async def run(self, work: Callable[[], Any]) -> JSON:
         """Run `work` under the deadline, report, and return the response.
@@ -78,7 +82,7 @@ class Life:
         Raises:
             BaseException: `work` raised `SystemExit`, or this task was cancelled; after reporting.
         """
-        with self._running.holding(self._rollout), rollout_context(self._rollout):
+        with self._running.holding(self._rollout), rollout_context(self._rollout), self.span:
             try:
                 value = await self._finish(work)
                 outcome = Outcome(self._rollout.outcome)  # the user's to set, so perhaps plain text
@@ -177,6 +181,7 @@ class Life:
         if not self._ended:
             self._ended = True
             self._report(ending, Deadline(within_s))
+        tell(self.span, rollout=self._rollout, ending=ending)
         _log(self._rollout, ending)
         return response(self._rollout, ending)
 
@@ -260,14 +265,17 @@ class Life:
             rollout.opening or {"messages": [{"role": "user", "content": rollout.prompt or "-"}]},
             rollout,
         )
-        try:
-            error = _within(
-                within_s + LATE_S,
-                lambda: sample_once(rollout, body, timeout_s=within_s),
-                late=UnreachableError("no whole answer in time", operation="Sample"),
-            )
-        except Exception as fault:  # noqa: BLE001 - a rescue may fail; the report must still be tried
-            error = shown(fault)
+        with span("rescue", {"trajectory_id": rollout.request.rollout_id}) as traced:
+            try:
+                error = _within(
+                    within_s + LATE_S,
+                    lambda: sample_once(rollout, body, timeout_s=within_s),
+                    late=UnreachableError("no whole answer in time", operation="Sample"),
+                )
+            except Exception as fault:  # noqa: BLE001 - a rescue may fail; the report must still be tried
+                error = shown(fault)
+            if error is not None:
+                traced.fail("no sample")
         ending.rescued = error is None
         if error:
             _note(ending, "no sampling request succeeded", error)

@@ -21,6 +21,7 @@ from typing import Any
 from rft_agent_sdk.admission import Admission
 from rft_agent_sdk.context import Deadline
 from rft_agent_sdk.rollout import Rollout
+from rft_agent_sdk.tracing import flush
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +129,9 @@ def report_on_sigterm(app: Any, running: Running, drain: Drain | None = None) ->
             async with inner(scope) as state:
                 yield state
             await _until_idle(running)
+            await asyncio.to_thread(
+                flush
+            )  # the signal may end the process without its usual good-byes
 
     app.router.lifespan_context = lifespan
 

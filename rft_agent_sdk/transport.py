@@ -14,6 +14,7 @@ import httpx
 from rft_agent_sdk.context import current_rollout
 from rft_agent_sdk.errors import RolloutOver
 from rft_agent_sdk.tls import tls_context
+from rft_agent_sdk.tracing import Span, span
 from rft_agent_sdk.types import JSON, Usage
 
 if TYPE_CHECKING:
@@ -31,16 +32,16 @@ class CountingTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send on a connection of its own, closed with the response."""
         rollout = current_rollout()
-        rollout.calls.begin()
+        turn = _begin(rollout, request)
         inner = httpx.HTTPTransport(verify=tls_context())
         try:
             response = inner.handle_request(request)
         except BaseException as error:
             inner.close()
-            _lost(rollout, error)
+            _lost(rollout, turn, error)
             raise
         source = cast(httpx.SyncByteStream, response.stream)
-        return _passed_on(response, _Stream(source, _Exchange(rollout, response), inner))
+        return _passed_on(response, _Stream(source, _Exchange(rollout, turn, response), inner))
 
 
 class AsyncCountingTransport(httpx.AsyncBaseTransport):
@@ -49,16 +50,16 @@ class AsyncCountingTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send on a connection of its own, closed with the response."""
         rollout = current_rollout()
-        rollout.calls.begin()
+        turn = _begin(rollout, request)
         inner = httpx.AsyncHTTPTransport(verify=tls_context())
         try:
             response = await inner.handle_async_request(request)
         except BaseException as error:
             await inner.aclose()
-            _lost(rollout, error)
+            _lost(rollout, turn, error)
             raise
         source = cast(httpx.AsyncByteStream, response.stream)
-        return _passed_on(response, _AsyncStream(source, _Exchange(rollout, response), inner))
+        return _passed_on(response, _AsyncStream(source, _Exchange(rollout, turn, response), inner))
 
 
 def _passed_on(
@@ -72,8 +73,24 @@ def _passed_on(
     )
 
 
-def _lost(rollout: Rollout, error: BaseException) -> None:
+def _begin(rollout: Rollout, request: httpx.Request) -> Span:
+    """Count an attempt and begin its span."""
+    rollout.calls.begin()
+    retries = request.headers.get(
+        "x-stainless-retry-count", "0"
+    )  # as the OpenAI client counts them
+    attributes = {
+        "trajectory_id": rollout.request.rollout_id or None,
+        "turn": rollout.calls.succeeded + 1,
+        "attempt": int(retries) + 1 if retries.isdecimal() else None,
+    }
+    return span("turn", attributes)
+
+
+def _lost(rollout: Rollout, turn: Span, error: BaseException) -> None:
     """Count an attempt that got no response; one cut off by the rollout's own end is no fault."""
+    turn.fail(type(error).__name__)
+    turn.end()
     if not isinstance(error, httpx.TransportError):
         return
     if rollout.deadline.expired and isinstance(error, httpx.TimeoutException):
@@ -84,8 +101,9 @@ def _lost(rollout: Rollout, error: BaseException) -> None:
 class _Exchange:
     """One reply as it passes by: counted when it is complete."""
 
-    def __init__(self, rollout: Rollout, response: httpx.Response) -> None:
+    def __init__(self, rollout: Rollout, turn: Span, response: httpx.Response) -> None:
         self._rollout = rollout
+        self._turn = turn
         self._status = response.status_code
         self._is_stream = "text/event-stream" in response.headers.get("content-type", "")
         self._chunks: list[bytes] = []
@@ -106,25 +124,42 @@ class _Exchange:
         """Count a reply that broke off."""
         if not self._done:
             self._done = True
-            _lost(self._rollout, error)
+            _lost(self._rollout, self._turn, error)
 
     def end(self) -> None:
         """Count the reply by what came."""
         if self._done:
             return
         self._done = True
+        self._turn.set({"http.response.status_code": self._status})
+        if (fault := self._fault()) is not None:
+            self._turn.fail(fault)
+        self._turn.end()
+
+    def _fault(self) -> str | None:
+        """Count the reply; return in a word what is wrong with it."""
         body = b"".join(self._chunks)
         calls = self._rollout.calls
         if not 200 <= self._status < 300:
             calls.fail(f"HTTP {self._status}: {summary(body)}", status=self._status)
-            return
+            return f"HTTP {self._status}"
         finish_reason, usage = _read_stream(body) if self._is_stream else _read_json(body)
         if finish_reason is not None:
             calls.succeed(finish_reason, usage)
-        elif self.is_whole:
+            self._turn.set(
+                {
+                    "finish_reason": str(finish_reason),
+                    "prompt_tokens": usage.prompt_tokens,
+                    "completion_tokens": usage.completion_tokens,
+                }
+            )
+            return None
+        if self.is_whole:
             calls.fail(f"HTTP {self._status}: the reply is no whole chat completion")
-        else:  # the caller's choice, and no fault of the endpoint
-            calls.fail("the reply was not read to its end", status=self._status)
+            return "no completion"
+        # The caller's choice, and no fault of the endpoint.
+        calls.fail("the reply was not read to its end", status=self._status)
+        return "not read"
 
 
 class _Stream(httpx.SyncByteStream):

@@ -33,7 +33,7 @@ LAYERS = (
     {"policy", "job_runtime"},
     {"rollout"},
     {"faults", "shutdown"},
-    {"life", "response", "self_check"},
+    {"life", "response", "self_check", "spans"},
     {"handler", "agent", "serving"},
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
