@@ -126,7 +126,7 @@ class LaunchSpec(BaseModel):
     """Recipe to take hyperparameters from, with the sections of a published recipe or plain names; what is said
     in any other way wins. On the command line and in a config it is a YAML file."""
     overrides: dict[str, Any] = {}
-    """The same once more; they win over the recipe."""
+    """Hyperparameters as in a recipe, flat or by sections (schedule.epochs); they win over it."""
 
     agent_budget_s: Annotated[float, Field(gt=0)] | None = None
     """Seconds that the agent allows itself for a rollout; by default what the deployed runtime, else

@@ -119,6 +119,11 @@ def test_numbers_take_the_type_that_the_client_insists_on():
     assert repr(chosen.values["max_steps"]) == "20"
 
 
+def test_a_list_becomes_text_where_the_hub_takes_text():
+    hub = read_hub({"pass_k_values": {"type": "string", "default": "[1]"}})
+    assert choose(GPT_OSS, {"pass_k_values": [1, 8]}, hub).values == {"pass_k_values": "[1, 8]"}
+
+
 def test_only_what_differs_from_the_default_is_sent_and_as_text():
     chosen = choose(
         GPT_OSS,

@@ -91,14 +91,13 @@ def _kind(annotation: Any) -> type:
 
 
 def _pairs(name: str, texts: tuple[str, ...]) -> dict[str, Any]:
-    from rft_agent_sdk.mtrl.hyperparameters import published, read_value
+    from rft_agent_sdk.training.config_yaml import parse
 
-    rules = published("nova")  # the longest list; only types are taken from it
     pairs: dict[str, Any] = {}
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key:
             option = _ONE_OF_MANY[name]
             raise UsageError(f"--{option}: wanted NAME=VALUE, got {text!r}")
-        pairs[key] = value if name == "tags" else read_value(key, value, rules)
+        pairs[key] = value if name == "tags" else parse(value, f"the value of {key!r}")
     return pairs
