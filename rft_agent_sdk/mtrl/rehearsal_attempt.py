@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.02, 1.0
 _KNOCK_S = 0.5
 """Real seconds between two tries to reach a server that does not listen yet."""
-_GRACE_S = 1.0
+_GRACE_S = 0.5
 """Real seconds that a report may still take after the invocation broke, and an answer after the reward."""
 _OVER = (State.FAILED, State.REWARD_RECEIVED)
 
