@@ -28,6 +28,7 @@ VERBS = (
     "play",
     "serve",
     "sessions",
+    "traces",
 )
 
 _PARTS = frozenset(
@@ -78,6 +79,8 @@ def _run(args: list[str] | None) -> int:
 def _group() -> click.Group:
     import click
 
+    from rft_agent_sdk.cli.traced import HELP, trace_to
+
     class Verbs(click.Group):
         def list_commands(self, context: click.Context) -> list[str]:
             return list(VERBS)
@@ -88,7 +91,7 @@ def _group() -> click.Group:
             command: click.Command = importlib.import_module(f"{__name__}.{name}").command
             return command
 
-    def start(verbose: bool) -> None:
+    def start(verbose: bool, traces: str | None) -> None:
         logging.basicConfig(
             stream=sys.stderr,
             level=logging.DEBUG if verbose else logging.INFO,
@@ -97,12 +100,16 @@ def _group() -> click.Group:
         # Of the libraries below only what matters: their debug output can hold request headers.
         for name in ("botocore", "httpcore", "httpx", "openai", "strands", "urllib3", "uvicorn"):
             logging.getLogger(name).setLevel(logging.WARNING)
+        trace_to(traces)
 
     group = Verbs(
         name="rft",
         help="Play, serve and train agents with multi-turn reinforcement learning.",
         callback=start,
-        params=[click.Option(["-v", "--verbose"], is_flag=True, help="Log debug messages too.")],
+        params=[
+            click.Option(["-v", "--verbose"], is_flag=True, help="Log debug messages too."),
+            click.Option(["--traces"], metavar="FILE", help=HELP),
+        ],
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     return click.version_option(package_name="rft-agent-sdk")(group)

@@ -26,6 +26,7 @@ from rft_agent_sdk.cli.boards import components, tiles
 from rft_agent_sdk.cli.inputs import ENTRYPOINT, read_payload, session_id
 from rft_agent_sdk.cli.invoke import invoke_url
 from rft_agent_sdk.cli.policies import find_policy
+from rft_agent_sdk.cli.traced import traces
 from rft_agent_sdk.environment import load_environment
 from rft_agent_sdk.errors import RftError, UsageError
 from rft_agent_sdk.payload import RolloutRequest, parse_request
@@ -46,6 +47,7 @@ _START_S = 60.0
 @click.option("--environment", default="wordle", show_default=True)
 @click.option("--app", "entrypoint", default=ENTRYPOINT, show_default=True)
 @click.option("--runs", default="runs", show_default=True, help="Folder for the run's record.")
+@traces
 def command(path: str, policy: str, environment: str, entrypoint: str, runs: str) -> None:
     """Play one rollout: the AgentCore entrypoint against the gateway, both on this machine."""
     from rich.console import Console

@@ -8,6 +8,7 @@ import socket
 import click
 
 from rft_agent_sdk.cli.inputs import ENTRYPOINT, load_app
+from rft_agent_sdk.cli.traced import traces
 
 
 @click.command("serve", short_help="Serve the AgentCore entrypoint on this machine.")
@@ -20,6 +21,7 @@ from rft_agent_sdk.cli.inputs import ENTRYPOINT, load_app
 )
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535))
+@traces
 def command(target: str, host: str, port: int) -> None:
     """Serve an AgentCore app here: POST /invocations, GET /ping.
 

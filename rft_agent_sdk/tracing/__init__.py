@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 SCOPE = "rft_agent_sdk"
 Value = str | bool | int | float | Sequence[float] | None
 """What an attribute may hold; one that is `None` is left out."""
+_VARIABLES = ("RFT_TRACES", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _CONVENTIONS = ("error.", "gen_ai.", "http.", "session.")
 """OpenTelemetry's own names, and AgentCore's for a session; every other attribute is `rft.` something."""
 _TEXT = 256
@@ -148,15 +150,38 @@ class _Found:
     """The provider that spans go to, and whether the environment was asked for one."""
 
     is_asked = False
+    lock = threading.Lock()
     provider: Any = None
     tracer: Tracer | None = None
+
+
+def configure() -> None:
+    """Have spans sent where the environment says, now rather than with the first one.
+
+    Raises:
+        UsageError: They cannot be sent there.
+    """
+    with _Found.lock:
+        if _Found.is_asked:
+            return
+        try:
+            if any(os.environ.get(name, "").strip() for name in _VARIABLES):
+                from rft_agent_sdk.tracing.export import send
+
+                send(os.environ, SCOPE)
+        finally:
+            _Found.is_asked = (
+                True  # at the end: others wait for the provider, or lose their first spans
+            )
 
 
 def _tracer() -> Tracer | None:
     """Return the tracer of whoever set a provider, or `None`."""
     if not _Found.is_asked:
-        _Found.is_asked = True
-        _ask_environment()
+        try:
+            configure()
+        except Exception as error:  # noqa: BLE001 - what cannot be written must not cost a rollout
+            logger.error("nothing is traced: %s: %s", type(error).__name__, error)
     # Nobody can have set one without it. An import here would cost each cold start, for nothing.
     trace: Any = sys.modules.get("opentelemetry.trace")
     if trace is None or not hasattr(trace, "get_tracer_provider"):
@@ -167,18 +192,6 @@ def _tracer() -> Tracer | None:
         _Found.tracer = provider.get_tracer(SCOPE) if is_real else None
         _Found.provider = provider
     return _Found.tracer
-
-
-def _ask_environment() -> None:
-    names = ("RFT_TRACES", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    if not any(os.environ.get(name, "").strip() for name in names):
-        return
-    try:
-        from rft_agent_sdk.tracing.export import configure
-
-        configure(os.environ, SCOPE)
-    except Exception as error:  # noqa: BLE001 - what cannot be written must not cost a rollout
-        logger.error("nothing is traced: %s: %s", type(error).__name__, error)
 
 
 def _named(attributes: Mapping[str, Value]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _WORD = re.compile(r"[\w.:/-]{1,80}", re.ASCII)
 _TOOL = "execute_tool"
 
 
-def configure(environ: Mapping[str, str], scope: str) -> None:
+def send(environ: Mapping[str, str], scope: str) -> None:
     """Send spans where the environment says.
 
     A file is added to a provider that somebody set already; an endpoint is theirs to set.

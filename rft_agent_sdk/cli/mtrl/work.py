@@ -7,6 +7,7 @@ from types import FrameType
 
 import click
 
+from rft_agent_sdk.cli.traced import traces
 from rft_agent_sdk.errors import UsageError
 
 
@@ -28,6 +29,7 @@ from rft_agent_sdk.errors import UsageError
     type=click.FloatRange(0),
     help="Seconds that rollouts may play on after SIGTERM.",
 )
+@traces
 def command(queue: str, target: str, max_rollouts: int, drain_s: float) -> None:
     """Play rollouts from an SQS queue until stopped.
 
