@@ -110,6 +110,12 @@ def test_runtimes_are_listed_and_described(play):
         agentRuntimeId="Second-aBcDeFgHiJ", endpointName="PROD"
     )
     assert endpoint["liveVersion"] == "3"
+    which = {"agentRuntimeId": "Second-aBcDeFgHiJ", "endpointName": "PROD"}
+    assert control.delete_agent_runtime_endpoint(**which)["status"] == "DELETING"
+    assert play.cloud.runtimes["Second-aBcDeFgHiJ"].endpoints == ("DEFAULT",)
+    for call in (control.delete_agent_runtime_endpoint, control.get_agent_runtime_endpoint):
+        with refused("ResourceNotFoundException", "PROD"):
+            call(**which)
 
 
 def test_a_runtime_is_deleted_and_then_not_found(play):

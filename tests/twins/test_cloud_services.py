@@ -204,3 +204,35 @@ def test_a_stack_may_refuse_to_go(play, stacks):
         "the bucket is not empty",
     )
     assert RUNTIME in play.cloud.runtimes
+
+
+def test_tags_are_told_by_the_service_that_owns_the_resource(play, functions):
+    pair = {"Key": "rft-agent-sdk", "Value": "rehearsal"}
+    sagemaker, control = play.sagemaker, play["bedrock-agentcore-control"]
+    group = sagemaker.create_model_package_group(ModelPackageGroupName="tagged", Tags=[pair])
+    app = sagemaker.create_mlflow_app(
+        Name="tagged",
+        ArtifactStoreUri="s3://data/mlflow",
+        RoleArn=play.cloud.role_arn("JobRole"),
+        Tags=[pair],
+    )
+    job = ended(play.create(Tags=[pair]))
+    for arn in (group["ModelPackageGroupArn"], app["Arn"], job.arn):
+        assert sagemaker.list_tags(ResourceArn=arn)["Tags"] == [pair]
+    sagemaker.delete_tags(ResourceArn=job.arn, TagKeys=["rft-agent-sdk"])
+    assert sagemaker.list_tags(ResourceArn=job.arn)["Tags"] == []
+    sagemaker.add_tags(ResourceArn=play.output.arn, Tags=[pair])
+    assert play.cloud.tags[play.output.arn] == {"rft-agent-sdk": "rehearsal"}
+    runtime = play.cloud.runtime_arn(RUNTIME)
+    assert control.list_tags_for_resource(resourceArn=runtime)["tags"] == {}
+    control.tag_resource(resourceArn=runtime, tags={"a": "b"})
+    assert control.list_tags_for_resource(resourceArn=runtime)["tags"] == {"a": "b"}
+    made = functions.create_function(
+        FunctionName="f",
+        Runtime="python3.12",
+        Handler="a.b",
+        Role=play.cloud.role_arn("Forwarder"),
+        Code={"ZipFile": zipped("")},
+        Tags={"a": "b"},
+    )
+    assert functions.list_tags(Resource=made["FunctionArn"])["Tags"] == {"a": "b"}

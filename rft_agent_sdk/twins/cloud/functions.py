@@ -15,6 +15,7 @@ from typing import Any
 from rft_agent_sdk.twins.cloud.account import Account, Handler, now
 from rft_agent_sdk.twins.cloud.roles import Directory
 from rft_agent_sdk.twins.cloud.s3 import S3
+from rft_agent_sdk.twins.cloud.tags import Tags
 from rft_agent_sdk.twins.refusal import Refusal
 from rft_agent_sdk.types import JSON
 
@@ -45,8 +46,9 @@ class Function:
 class Functions:
     """The operations on functions. Only the table is locked: an invocation lasts as long as the callable does."""
 
-    def __init__(self, account: Account, directory: Directory, s3: S3) -> None:
+    def __init__(self, account: Account, directory: Directory, s3: S3, tags: Tags) -> None:
         self._account = account
+        self._tags = tags
         self._directory = directory
         self._s3 = s3
         self.functions: dict[str, Function] = {}
@@ -97,6 +99,7 @@ class Functions:
             if name in self.functions:
                 raise Refusal(409, "ResourceConflictException", f"Function already exist: {name}")
             self.functions[name] = function
+            self._tags.by_arn[self.arn_of(name)] = dict(body.get("Tags", {}))
         return self._configuration(name, function)
 
     def _get(self, body: JSON) -> JSON:

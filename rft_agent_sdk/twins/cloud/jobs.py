@@ -15,6 +15,7 @@ from rft_agent_sdk.twins.cloud.mlflow_store import MlflowStore
 from rft_agent_sdk.twins.cloud.paging import is_between, page_of
 from rft_agent_sdk.twins.cloud.roles import JOB_SERVICE, Directory
 from rft_agent_sdk.twins.cloud.s3 import S3
+from rft_agent_sdk.twins.cloud.tags import Tags
 from rft_agent_sdk.twins.refusal import Refusal, invalid
 from rft_agent_sdk.types import JSON
 
@@ -31,6 +32,7 @@ class Jobs:
         account: Account,
         checks: JobChecks,
         directory: Directory,
+        tags: Tags,
         logs: Logs,
         store: MlflowStore,
         s3: S3,
@@ -39,6 +41,7 @@ class Jobs:
         self._account = account
         self._checks = checks
         self._directory = directory
+        self._tags = tags
         self._logs = logs
         self._store = store
         self._s3 = s3
@@ -87,6 +90,7 @@ class Jobs:
             document=document,
             tags=body.get("Tags", []),
         )
+        self._tags.put(request.arn, request.tags)
         job = self.jobs[name] = JobRecord(
             request, self._logs, self._checks.packages, self._store, self._s3
         )

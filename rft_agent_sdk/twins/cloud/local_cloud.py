@@ -29,6 +29,7 @@ from rft_agent_sdk.twins.cloud.s3 import S3, Bucket
 from rft_agent_sdk.twins.cloud.session_list import SessionEntry, SessionList
 from rft_agent_sdk.twins.cloud.stacks import Stack, Stacks
 from rft_agent_sdk.twins.cloud.sts import Sts
+from rft_agent_sdk.twins.cloud.tags import Tags
 from rft_agent_sdk.twins.serve import LoopbackServer
 from rft_agent_sdk.types import JSON
 
@@ -66,14 +67,15 @@ class LocalCloud:
         self.faults = Faults()
         """Which calls are to fail."""
         self._directory = Directory(self._account)
+        self._tags = Tags()
         self._s3 = S3(self._account)
         self._logs = Logs(self._account)
-        self._packages = ModelPackages(self._account)
-        self._apps = MlflowApps(self._account, lambda: self.url)
+        self._packages = ModelPackages(self._account, self._tags)
+        self._apps = MlflowApps(self._account, self._tags, lambda: self.url)
         self._runtimes = Runtimes(self._account)
-        self._functions = Functions(self._account, self._directory, self._s3)
+        self._functions = Functions(self._account, self._directory, self._s3, self._tags)
         self._stacks = Stacks(self._account, self._runtimes)
-        self._sessions = SessionList(self._account)
+        self._sessions = SessionList(self._account, self._tags)
         self._quotas = Quotas(self._account, lambda: self.job_concurrency)
         self.mlflow = MlflowStore()
         """The tracking server behind every app: `experiments`, `runs`, `make_run`."""
@@ -86,6 +88,7 @@ class LocalCloud:
             self._account,
             checks,
             self._directory,
+            self._tags,
             self._logs,
             self.mlflow,
             self._s3,
@@ -195,6 +198,11 @@ class LocalCloud:
         return self._sessions.sessions
 
     @property
+    def tags(self) -> dict[str, dict[str, str]]:
+        """Tags by ARN; stacks have theirs on themselves."""
+        return self._tags.by_arn
+
+    @property
     def quotas(self) -> list[Quota]:
         """Quotas beyond the jobs' two."""
         return self._quotas.quotas
@@ -289,6 +297,7 @@ class LocalCloud:
             **self._packages.operations,
             **self._apps.operations,
             **self._sessions.operations,
+            **self._tags.sagemaker,
         }
         locked = {
             "sagemaker": sagemaker,
@@ -298,7 +307,7 @@ class LocalCloud:
             "logs": self._logs.operations,
             "service-quotas": self._quotas.operations,
             "cloudformation": self._stacks.operations,
-            "bedrock-agentcore-control": self._runtimes.operations,
+            "bedrock-agentcore-control": {**self._runtimes.operations, **self._tags.runtimes},
         }
         services: dict[str, Mapping[str, Handler]] = {
             name: {operation: self._locked(handler) for operation, handler in handlers.items()}
@@ -306,7 +315,7 @@ class LocalCloud:
         }
         # These two last as long as what they call does, and lock for themselves.
         services["bedrock-agentcore"] = self.invocations.operations
-        services["lambda"] = self._functions.operations
+        services["lambda"] = {**self._functions.operations, **self._tags.functions}
         return services
 
     def _locked(self, handler: Handler) -> Handler:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from rft_agent_sdk.twins.cloud.account import Account, Handler, now
 from rft_agent_sdk.twins.cloud.paging import is_between, page_of
+from rft_agent_sdk.twins.cloud.tags import Tags
 from rft_agent_sdk.twins.refusal import Refusal
 from rft_agent_sdk.types import JSON
 
@@ -42,8 +43,9 @@ class MlflowApp:
 class MlflowApps:
     """The operations on apps."""
 
-    def __init__(self, account: Account, url: Callable[[], str]) -> None:
+    def __init__(self, account: Account, tags: Tags, url: Callable[[], str]) -> None:
         self._account = account
+        self._tags = tags
         self._url = url
         self.apps: dict[str, MlflowApp] = {}
         """By ARN."""
@@ -70,6 +72,7 @@ class MlflowApps:
         app = self.make(name)
         app.artifact_store_uri, app.role_arn = body["ArtifactStoreUri"], body["RoleArn"]
         app.account_default = body.get("AccountDefaultStatus", "DISABLED")
+        self._tags.put(app.arn, body.get("Tags", ()))
         return {"Arn": app.arn}
 
     def _describe(self, body: JSON) -> JSON:

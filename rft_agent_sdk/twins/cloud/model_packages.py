@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rft_agent_sdk.twins.cloud.account import Account, Handler, now
 from rft_agent_sdk.twins.cloud.paging import is_between, page_of
+from rft_agent_sdk.twins.cloud.tags import Tags
 from rft_agent_sdk.twins.refusal import Refusal, invalid
 from rft_agent_sdk.types import JSON
 
@@ -36,7 +37,6 @@ class ModelPackageGroup:
     managed: JSON | None = None
     """`ManagedConfiguration`, as Nova models need it."""
     description: str | None = None
-    tags: list[JSON] = field(default_factory=list)
     packages: dict[int, ModelPackage] = field(default_factory=dict)
     """By version."""
     versions: int = 0
@@ -47,8 +47,9 @@ class ModelPackageGroup:
 class ModelPackages:
     """The operations on groups and packages."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, tags: Tags) -> None:
         self._account = account
+        self._tags = tags
         self.groups: dict[str, ModelPackageGroup] = {}
         """By name."""
         self.operations: dict[str, Handler] = {
@@ -104,7 +105,7 @@ class ModelPackages:
         group = self.make_group(name)
         group.managed = body.get("ManagedConfiguration")
         group.description = body.get("ModelPackageGroupDescription")
-        group.tags = body.get("Tags", [])
+        self._tags.put(group.arn, body.get("Tags", ()))
         return {"ModelPackageGroupArn": group.arn}
 
     def _describe_group(self, body: JSON) -> JSON:

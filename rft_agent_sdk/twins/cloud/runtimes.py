@@ -54,6 +54,7 @@ class Runtimes:
             "ListAgentRuntimeVersions": self._list_versions,
             "ListAgentRuntimeEndpoints": self._list_endpoints,
             "GetAgentRuntimeEndpoint": self._get_endpoint,
+            "DeleteAgentRuntimeEndpoint": self._delete_endpoint,
         }
 
     def arn_of(self, runtime_id: str) -> str:
@@ -127,6 +128,14 @@ class Runtimes:
             raise _missing(f"endpoint {name} of agent runtime {body['agentRuntimeId']}")
         found = self._endpoint(body["agentRuntimeId"], runtime, name)
         return {**found, "id": _endpoint_id(name)}
+
+    def _delete_endpoint(self, body: JSON) -> JSON:
+        key, name = body["agentRuntimeId"], body["endpointName"]
+        runtime = self._runtime(body)
+        if name not in runtime.endpoints:
+            raise _missing(f"endpoint {name} of agent runtime {key}")
+        runtime.endpoints = tuple(kept for kept in runtime.endpoints if kept != name)
+        return {"status": "DELETING", "agentRuntimeId": key, "endpointName": name}
 
     def _endpoint(self, key: str, runtime: Runtime, name: str) -> JSON:
         arn = self.arn_of(key)

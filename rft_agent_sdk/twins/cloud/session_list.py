@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from rft_agent_sdk.twins.cloud.account import Account, Handler, now
 from rft_agent_sdk.twins.cloud.paging import is_between
+from rft_agent_sdk.twins.cloud.tags import Tags
 from rft_agent_sdk.twins.refusal import Refusal, invalid
 from rft_agent_sdk.types import JSON
 
@@ -27,8 +28,9 @@ class SessionEntry:
 class SessionList:
     """The operations on training sessions that need no trainer."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, tags: Tags) -> None:
         self._account = account
+        self._tags = tags
         self.sessions: dict[str, SessionEntry] = {}
         """By name."""
         self.operations: dict[str, Handler] = {
@@ -57,6 +59,7 @@ class SessionList:
                 "TrainingSessionName": name,
                 "TrainingSessionStatus": entry.status,
                 "CreationTime": entry.created,
+                "Tags": self._tags.listed(self._arn(name)),
             }
         }
 

@@ -88,6 +88,8 @@ def _rest(model: OperationModel, answer: JSON) -> Response:
                 status = value
             case _:
                 body[name] = value
+    if status == 204:
+        return Response(status_code=status, headers=headers)
     payload = shape.serialization.get("payload") if shape else None
     if payload is not None and shape.members[payload].type_name in ("blob", "string"):
         return Response(body.get(payload, b""), status, headers)
