@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from botocore.exceptions import BotoCoreError, ClientError
 
 from rft_agent_sdk.twins.cloud import Runtime
-from tests.twins.cloud_play import RUNTIME, refused, until
+from tests.twins.cloud_play import RUNTIME, playing, refused, until
 
 SESSION = "rollout-0000000000000000000000000000001"
 
@@ -184,6 +185,25 @@ def test_invocations_run_side_by_side_and_leave_the_rest_of_the_cloud_free(play,
         assert play.sagemaker.list_jobs(JobCategory="AgentRFT")["JobSummaries"] == []
         agent.hold.set()
         assert {answer.result(10)["statusCode"] for answer in answers} == {200}
+
+
+def test_a_cloud_that_closes_ends_what_waits_for_an_agent():
+    with serving() as agent, ThreadPoolExecutor(2) as pool:
+        agent.hold = threading.Event()
+        with playing() as play:
+            play.cloud.runtimes["Absent-aBcDeFgHiJ"] = Runtime(name="Absent")
+            play.cloud.runtimes[RUNTIME].url = agent.url
+            absent = play.cloud.runtime_arn("Absent-aBcDeFgHiJ")
+            assert play["bedrock-agentcore"]
+            waiting = [
+                pool.submit(invoke, play),
+                pool.submit(invoke, play, agentRuntimeArn=absent),
+            ]
+            until(lambda: agent.seen and len(play.cloud.calls) == 2)
+            play.cloud.stop()
+            for answer in waiting:
+                assert isinstance(answer.exception(10), (ClientError, BotoCoreError))
+        agent.hold.set()
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """S3 of the local cloud, by boto3."""
 
 import io
+from urllib.request import urlopen
 
+import boto3
 import pytest
 from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.twins.cloud_play import playing, refused
@@ -79,6 +82,23 @@ def test_an_object_comes_back_as_it_was_put(play, s3):
         s3.head_object(Bucket="data", Key=key)
     with pytest.raises(s3.exceptions.NoSuchKey):
         s3.get_object(Bucket="data", Key=key)
+
+
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+def test_a_presigned_url_opens_an_object_without_a_header(standing, version):
+    client = boto3.client(
+        "s3",
+        region_name="us-west-2",
+        endpoint_url=standing.cloud.url,
+        aws_access_key_id="AKIAIOSFODNN7EXAMPLE",
+        aws_secret_access_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        config=Config(signature_version=version),
+    )
+    url = client.generate_presigned_url(
+        "get_object", Params={"Bucket": "data", "Key": "train.jsonl"}
+    )
+    with urlopen(url) as answer:
+        assert answer.read() == b'{"prompt": "play"}\n'
 
 
 def test_an_object_may_be_put_only_where_there_is_none(s3):

@@ -117,8 +117,11 @@ class Dispatch:
             handlers = self._services.get(service, {})
             if not handlers:
                 continue
-            if service_model(service).protocol == "query":
+            protocol = service_model(service).protocol
+            if protocol == "query":
                 return service, _action(received)
+            if not protocol.startswith("rest"):
+                continue  # these name their operation in a header
             name = find_operation(service, handlers, received)
             if name is not None:
                 return service, name
@@ -154,7 +157,10 @@ class Dispatch:
 def _signing_name(received: Received) -> str:
     credential = received.headers.get("authorization", "")
     if not credential:
-        credential = f"Credential={received.query.get('X-Amz-Credential', '')}"
+        query = received.query
+        if "AWSAccessKeyId" in query:
+            return "s3"  # only S3 still takes URLs that are presigned the old way
+        credential = f"Credential={query.get('X-Amz-Credential', '')}"
     match = _SCOPE.search(credential)
     return match[1] if match else ""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
+import threading
 import time
 from urllib.parse import urlsplit
 
@@ -26,6 +29,8 @@ class Invocations:
         """How long an invocation waits for the agent's server to come up."""
         self.sessions: dict[str, str] = {}
         """Runtime id by session id, of the sessions that run."""
+        self._closing = threading.Event()
+        self._open: set[http.client.HTTPConnection] = set()
         self.operations: dict[str, Handler] = {
             "InvokeAgentRuntime": self._invoke,
             "StopRuntimeSession": self._stop,
@@ -55,36 +60,47 @@ class Invocations:
             "statusCode": status,
         }
 
+    def close(self) -> None:
+        """End what waits for an agent, with an error."""
+        self._closing.set()
+        for connection in list(self._open):
+            if connection.sock is not None:
+                with contextlib.suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+
     def _forward(
         self, runtime: Runtime, payload: bytes, headers: dict[str, str]
     ) -> tuple[int, str, bytes]:
+        connection = self._connect(runtime)
+        self._open.add(connection)
+        try:
+            connection.request("POST", "/invocations", payload, headers)
+            response = connection.getresponse()
+            content_type = response.getheader("Content-Type") or "application/octet-stream"
+            return response.status, content_type, response.read()
+        except (OSError, http.client.HTTPException):
+            raise _failed("The runtime closed the connection before it had answered.") from None
+        finally:
+            self._open.discard(connection)
+            connection.close()
+
+    def _connect(self, runtime: Runtime) -> http.client.HTTPConnection:
+        """Return a connection to the agent's server, waiting for it to come up."""
         deadline = time.monotonic() + self.start_s
         while True:
             address = urlsplit(runtime.url or "")
             connection = http.client.HTTPConnection(
-                address.hostname or "127.0.0.1", address.port or 0, timeout=_SYNCHRONOUS_S
+                address.hostname or "127.0.0.1", address.port, timeout=_SYNCHRONOUS_S
             )
-            try:
-                if runtime.url is None:
-                    raise ConnectionRefusedError
-                connection.connect()
-            except OSError:
-                connection.close()
-                if time.monotonic() >= deadline:
-                    raise _failed(
-                        f"Runtime initialization time exceeded. Please make sure that initialization completes in {self.start_s:g}s."
-                    ) from None
-                time.sleep(min(_RETRY_S, self.start_s))
-                continue
-            try:
-                connection.request("POST", "/invocations", payload, headers)
-                response = connection.getresponse()
-                content_type = response.getheader("Content-Type") or "application/octet-stream"
-                return response.status, content_type, response.read()
-            except (OSError, http.client.HTTPException):
-                raise _failed("The runtime closed the connection before it had answered.") from None
-            finally:
-                connection.close()
+            if runtime.url is not None:
+                with contextlib.suppress(OSError):
+                    connection.connect()
+                    return connection
+            connection.close()
+            if time.monotonic() >= deadline or self._closing.wait(min(_RETRY_S, self.start_s)):
+                raise _failed(
+                    f"Runtime initialization time exceeded. Please make sure that initialization completes in {self.start_s:g}s."
+                )
 
     def _stop(self, body: JSON) -> JSON:
         self._runtime(body)

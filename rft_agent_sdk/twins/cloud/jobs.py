@@ -21,6 +21,8 @@ from rft_agent_sdk.types import JSON
 
 logger = logging.getLogger(__name__)
 
+_END_S = 30.0
+"""How long a closing cloud waits for each runner."""
 _SORT_KEYS = {"Name": "JobName", "CreationTime": "CreationTime", "Status": "JobStatus"}
 
 
@@ -67,7 +69,9 @@ class Jobs:
         for job in list(self.jobs.values()):
             job.request_stop()
         for thread in self._threads:
-            thread.join()
+            thread.join(_END_S)
+            if thread.is_alive():
+                logger.warning("thread=<%s> | its runner does not heed the stop", thread.name)
 
     def _create(self, body: JSON) -> JSON:
         name, category = body["JobName"], body["JobCategory"]

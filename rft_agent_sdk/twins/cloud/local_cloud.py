@@ -271,6 +271,7 @@ class LocalCloud:
     def stop(self) -> None:
         """Stop the jobs and the server; what runs may end first."""
         self._jobs.close()
+        self.invocations.close()
         self._server.stop()
         self._dispatch.close()
         if self._folder is not None:
