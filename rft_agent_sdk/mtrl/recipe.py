@@ -1,9 +1,8 @@
 """Recipes and overrides, as nested mappings, turned into hyperparameters.
 
-A published recipe calls `max_epochs` `schedule.epochs`, and so on. The client takes such a file, but sends the
-leaves under the file's own names, which are no hyperparameters, and drops whatever it cannot place, lists
-among it, with a line in the log. So nothing of it is left to the client: every leaf becomes a hyperparameter
-here, or is told to be none.
+A published recipe calls `max_epochs` `schedule.epochs`, and so on. The client takes such a file, but drops, with
+no more than a line in its log, every leaf that is not under a name and in a section of its own, and every list.
+So nothing of it is left to the client: every leaf becomes a hyperparameter here, or is told to be none.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def _unplaced(where: str, path: str, value: object) -> Finding:
         Severity.ERROR,
         f"{where}: {path}",
         f"{told}, got {value!r}",
-        "Leave it out: the client would drop it, or send it under a name that the service does not know.",
+        "Leave it out: the client would drop it without an error.",
     )
 
 
