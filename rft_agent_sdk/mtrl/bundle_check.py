@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -52,7 +53,15 @@ def check_bundle(
                 for item in files
                 if _LIBRARY.fullmatch(item.filename)
             }
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,  # a compression that is unknown here
+        RuntimeError,  # encrypted
+    ) as error:
         return [
             place.error(
                 "bundle-unreadable", f"it is no zip: {error}", "Run `agentcore package` again."

@@ -6,7 +6,7 @@ import ast
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,10 +80,10 @@ def check_code(place: Place, runtime: JSON, code: Path | None) -> Iterator[Findi
     yield from _installed(Place(f"{here.where}/pyproject.toml"), runtime, code)
 
 
-def is_file(path: Path) -> bool:
-    """Whether a file is there; a name that no file can have is not."""
+def is_there(test: Callable[[], bool]) -> bool:
+    """Return what a path says of itself, as in `is_there(path.is_file)`; one that no file can have is not there."""
     try:
-        return path.is_file()
+        return test()
     except (OSError, ValueError):
         return False
 
@@ -125,7 +125,7 @@ def _entrypoint(place: Place, entrypoint: str, code: Path) -> Iterator[Finding]:
         )
         return
     path = code / match["file"]
-    if not is_file(path):
+    if not is_there(path.is_file):
         yield place.error(
             "entrypoint",
             f"there is no {match['file']!r} in {code.name}/",

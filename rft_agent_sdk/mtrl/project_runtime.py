@@ -210,13 +210,13 @@ def _vpc(place: Place, config: JSON) -> Iterator[Finding]:
 
 def _life(place: Place, life: JSON) -> Iterator[Finding]:
     low, high = LIFETIME_S
-    for key in ("idleRuntimeSessionTimeout", "maxLifetime"):
-        if not low <= (seconds := get(life, key, high)) <= high:
+    idle, longest = get(life, "idleRuntimeSessionTimeout", low), get(life, "maxLifetime", high)
+    for key, seconds in (("idleRuntimeSessionTimeout", idle), ("maxLifetime", longest)):
+        if not low <= seconds <= high:
             yield place.at(key).error(
                 "lifecycle", f"wanted {low} to {high} seconds, got {seconds}", "Choose within them."
             )
-    idle = get(life, "idleRuntimeSessionTimeout", low)
-    if idle > (longest := get(life, "maxLifetime", high)):
+    if low <= longest < idle <= high:
         yield place.error(
             "lifecycle",
             f"a session idle for {idle} s would have ended after {longest} s",

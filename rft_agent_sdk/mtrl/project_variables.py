@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rft_agent_sdk.mtrl.findings import Finding, Place
-from rft_agent_sdk.mtrl.project_code import is_file
+from rft_agent_sdk.mtrl.project_code import is_there
 from rft_agent_sdk.mtrl.project_runtime import LIFETIME_S
 from rft_agent_sdk.mtrl.project_shape import VARIABLE, get, unfit
 from rft_agent_sdk.region import job_runtime_region
@@ -133,7 +133,7 @@ def _settings(
 def _answers_at_once(runtime: JSON, code: Path | None) -> bool:
     """Whether the entrypoint plays its rollouts in the background."""
     entrypoint = get(runtime, "entrypoint", "").partition(":")[0]
-    if code is None or not is_file(path := code / entrypoint):
+    if code is None or not is_there((path := code / entrypoint).is_file):
         return False
     return "background=True" in path.read_text(encoding="utf-8", errors="replace")
 
@@ -176,9 +176,9 @@ def _environment(place: Place, name: str, code: Path | None) -> Iterator[Finding
     if not name or code is None:
         return
     path = code / module.replace(".", "/") if colon else code / "environments" / name
-    if colon and not is_file(code / module.partition(".")[0] / "__init__.py"):
+    if colon and not is_there((code / module.partition(".")[0]).is_dir):
         return  # not of this folder, so of a package
-    if not is_file(path / "__init__.py") and not is_file(Path(f"{path}.py")):
+    if not is_there((path / "__init__.py").is_file) and not is_there(Path(f"{path}.py").is_file):
         yield place.error(
             "environment-missing",
             f"the environment {name[:60]!r} is not in {code.name}/, so the agent will not start",
