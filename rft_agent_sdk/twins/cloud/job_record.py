@@ -244,6 +244,12 @@ class JobRecord:
                 return config
         return {}
 
+    def tell(self, name: str, value: JSON) -> None:
+        """Set another part of `ServiceOutput`, such as `EvaluationMetrics`."""
+        with self._lock:
+            self._output[name] = value
+            self._modified = now()
+
     def publish(self, group: Literal["output", "checkpoint"], s3_uri: str | None = None) -> str:
         """Put a model package into one of the document's two groups and return its ARN.
 

@@ -220,6 +220,10 @@ class LocalCloud:
         """Return the model package group of a name, made where there is none."""
         return self._packages.make_group(name)
 
+    def make_model_package(self, group: str, s3_uri: str) -> str:
+        """Put a model package into a group, made where there is none, and return its ARN."""
+        return self._packages.publish(self._packages.make_group(group).arn, s3_uri).arn
+
     def make_mlflow_app(self, name: str, *, version: str = "3.10.0") -> MlflowApp:
         """Return a new MLflow app."""
         return self._apps.make(name, version=version)
@@ -242,7 +246,11 @@ class LocalCloud:
         return self._logs.lines(group, stream)
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that send the real clients here, with keys that are nobody's."""
+        """Return the variables that send the real clients here, with keys that are nobody's.
+
+        What else begins with `AWS_` is better taken away: a profile, a session token or the endpoint of a
+        single service would still count.
+        """
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="rft-cloud-")
         config = Path(self._folder.name) / "sagemaker.yaml"
