@@ -121,13 +121,21 @@ class Job:
     @property
     def dataset_uris(self) -> list[str]:
         """S3 URIs that the job reads its tasks from."""
+        return [uri for _, uri in self._channels()]
+
+    @property
+    def trained_on(self) -> list[str]:
+        """S3 URIs of the tasks that the job trains on."""
+        return [uri for name, uri in self._channels() if name == "train"]
+
+    def _channels(self) -> Iterator[tuple[str, str]]:
         channels = self.document.get("InputDataConfig")
-        found = [
-            _part(_part(one, "DataSource"), "S3DataSource").get("S3Uri")
-            for one in (channels if isinstance(channels, list) else ())
-            if isinstance(one, dict)
-        ]
-        return [str(uri) for uri in found if uri]
+        for one in channels if isinstance(channels, list) else ():
+            source = (
+                _part(_part(one, "DataSource"), "S3DataSource") if isinstance(one, dict) else {}
+            )
+            if uri := source.get("S3Uri"):
+                yield str(one.get("ChannelName")), str(uri)
 
     @property
     def package_groups(self) -> list[str]:
