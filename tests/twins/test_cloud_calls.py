@@ -12,7 +12,7 @@ import pytest
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.twins.cloud import Call, LocalCloud
-from tests.twins.cloud_play import ended, refused
+from tests.twins.cloud_play import RUNTIME, ended, refused
 
 LISTED = Call("sagemaker", "ListJobs", {"JobCategory": "AgentRFT"})
 
@@ -92,6 +92,25 @@ def test_an_operation_that_is_not_served_is_unknown(play):
     with refused("UnknownOperationException", "ListEndpoints"):
         play.sagemaker.list_endpoints()
     assert play.cloud.calls == []
+
+
+def test_a_request_of_a_service_that_is_not_served_is_unknown_in_its_own_protocol(play):
+    with refused("UnknownOperationException", "GET /data"):
+        play["s3"].get_bucket_policy(Bucket="data")
+    with refused("UnknownOperationException", "ListUsers"):
+        play["iam"].list_users()
+    with refused("UnknownOperationException", "POST /complete-rollout"):
+        play["sagemakerjobruntime"].complete_rollout(
+            JobArn="arn:aws:sagemaker:us-west-2:123456789012:job/AgentRFT/job",
+            TrajectoryId="t",
+            Status="ready",
+        )
+
+
+def test_an_answer_that_the_model_forbids_is_the_twins_own_failure(play):
+    play.cloud.runtimes[RUNTIME].status = "ASLEEP"
+    with refused("InternalFailure", "ASLEEP", "READY"):
+        play["bedrock-agentcore-control"].get_agent_runtime(agentRuntimeId=RUNTIME)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import boto3
 import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import ClientError
 
 from tests.twins.cloud_play import playing, refused
 
@@ -192,9 +191,3 @@ def test_parts_are_joined_in_order_and_only_what_was_uploaded(s3):
     s3.abort_multipart_upload(**which)
     with refused("NoSuchUpload"):
         s3.upload_part(**which, PartNumber=1, Body=b"a")
-
-
-def test_an_operation_that_is_not_served_says_so(s3):
-    with pytest.raises(ClientError) as refusal:
-        s3.get_bucket_policy(Bucket="data")
-    assert refusal.value.response["ResponseMetadata"]["HTTPStatusCode"] >= 400

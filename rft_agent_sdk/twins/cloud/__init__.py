@@ -13,6 +13,10 @@ CloudWatch Logs, Service Quotas, Lambda, CloudFormation (list and delete), MLflo
 Bedrock AgentCore's control and data plane. What boto3 sends is checked against botocore's
 model of the service, and so is what it gets. Signatures are not verified.
 
+Where the service's behaviour is not published this takes the strict reading: what a job's document names must
+exist, both places of `MlflowConfig` are taken but one must be there, a job's data must lie in S3 by the time it
+downloads, and a job that has ended cannot be stopped.
+
 A job is driven by a `JobRunner`: `WalkThrough` goes to Completed, `FailsWith` fails, or write one:
 
     def runner(job: JobRecord) -> None:

@@ -102,9 +102,9 @@ class Dispatch:
             return self._run(service, operation, received)
         except Refusal as refusal:
             return encode_refusal(protocol, refusal, is_head=received.method == "HEAD")
-        except Exception:
+        except Exception as error:
             logger.exception("operation=<%s> | the twin failed", operation)
-            failure = Refusal(500, "InternalFailure", "the twin failed; its log says why")
+            failure = Refusal(500, "InternalFailure", f"the twin failed: {error}")
             return encode_refusal(protocol, failure)
 
     def _find(self, received: Received) -> tuple[str, str] | None:
@@ -112,7 +112,7 @@ class Dispatch:
         if operation:
             service = _TARGETS.get(prefix)
             return None if service is None else (service, operation)
-        signed = _signing_name(received)
+        signed, found = _signing_name(received), None
         for service in _SIGNED_AS.get(signed, (signed,)):
             handlers = self._services.get(service, {})
             if not handlers:
@@ -125,7 +125,8 @@ class Dispatch:
             name = find_operation(service, handlers, received)
             if name is not None:
                 return service, name
-        return None
+            found = service, f"{received.method} {received.path}"
+        return found
 
     def _run(self, service: str, operation: str, received: Received) -> Response:
         handler = self._services.get(service, {}).get(operation)

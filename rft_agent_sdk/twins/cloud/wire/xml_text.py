@@ -27,12 +27,6 @@ def to_xml(shape: Shape, name: str, value: Any) -> str:
                 return "".join(_item(shape.member, inner_tag or tag, item) for item in value)
             items = (_item(shape.member, inner_tag or "member", item) for item in value)
             return f"<{tag}>{''.join(items)}</{tag}>"
-        case "map":
-            entries = (
-                f"<entry>{element('key', key)}{_item(shape.value, 'value', item)}</entry>"
-                for key, item in value.items()
-            )
-            return f"<{tag}>{''.join(entries)}</{tag}>"
     return element(tag, _text(value))
 
 
