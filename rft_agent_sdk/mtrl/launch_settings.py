@@ -23,7 +23,7 @@ from rft_agent_sdk.mtrl.hyperparameters import (
 from rft_agent_sdk.mtrl.launch_checks import error, warning
 from rft_agent_sdk.mtrl.launch_data import LaunchData, all_findings
 from rft_agent_sdk.mtrl.launch_spec import LaunchSpec
-from rft_agent_sdk.mtrl.models import AS_OF
+from rft_agent_sdk.mtrl.models import AS_OF, LONGEST, find_model
 from rft_agent_sdk.mtrl.plan import JobPlan, check_length, check_plan, make_plan
 from rft_agent_sdk.mtrl.recipe import read_recipe
 from rft_agent_sdk.reward import TieredReward
@@ -58,6 +58,8 @@ class Settings:
     """All that the job will have."""
     findings: tuple[Finding, ...]
     """What is wrong with them."""
+    model_name: str = ""
+    """Of whose recipe they are; empty where only AWS can tell."""
 
     @property
     def is_sound(self) -> bool:
@@ -96,7 +98,7 @@ def settle(
     findings += check(chosen.values, known, _PUBLISHED if rules is None else "the hub today")
     values = effective(chosen, known)
     findings += advise(values)
-    return Settings(chosen, known, values, tuple(findings))
+    return Settings(chosen, known, values, tuple(findings), name)
 
 
 def check_run(
@@ -111,7 +113,7 @@ def check_run(
     findings = list(settings.findings)
     if not settings.is_sound:
         return findings
-    values = settings.values
+    values, model = settings.values, find_model(settings.model_name)
     findings += _check_budget(budget, values["rollout_timeout"], is_lambda)
     findings += _check_rewards(worst_solve, values["success_threshold"])
     findings += check_length(
@@ -119,7 +121,7 @@ def check_run(
         max_turns=spec.max_turns,
         turn_tokens=spec.turn_tokens,
         prompt_tokens=spec.prompt_tokens,
-        max_sequence_length=spec.max_sequence_length,
+        max_sequence_length=model.max_sequence_length if model else LONGEST,
     )
     return findings
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.mtrl.agent_arn import DEFAULT_QUALIFIER
 from rft_agent_sdk.mtrl.hyperparameters import SETTLED, Value
-from rft_agent_sdk.mtrl.models import find_model, read_model
+from rft_agent_sdk.mtrl.models import read_model
 from rft_agent_sdk.mtrl.prices import RUN
 
 _Texts = Annotated[
@@ -174,12 +174,6 @@ class LaunchSpec(BaseModel):
             **self.hyperparameters,
             **{name: value for name, value in named.items() if value is not None},
         }
-
-    @property
-    def max_sequence_length(self) -> int:
-        """Tokens of a whole conversation, as the model's published recipe has it."""
-        listed = find_model(self.model_name or "")
-        return listed.max_sequence_length if listed else 65_536
 
     def with_(self, **values: Any) -> Self:
         """Return a copy that says otherwise."""

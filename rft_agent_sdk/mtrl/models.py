@@ -20,6 +20,9 @@ RECIPE_KEYWORD = "@recipe:finetuning_mtrl"
 """Search keyword, or the start of one, that a hub model with a recipe for these jobs carries."""
 HUB = "SageMakerPublicHub"
 
+LONGEST = 65_536
+"""Tokens of a whole conversation in the open models' recipes."""
+
 Family = Literal["open", "nova"]
 
 
@@ -35,7 +38,7 @@ class Model:
     """Whose recipe it follows: that of the open models, or Nova's."""
     other_names: tuple[str, ...] = ()
     """Other names it goes by: at Hugging Face, at Bedrock."""
-    max_sequence_length: int = 65_536
+    max_sequence_length: int = LONGEST
     """Tokens of a whole conversation; its recipe fixes it."""
 
 

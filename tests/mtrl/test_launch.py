@@ -325,6 +325,13 @@ def test_a_lambda_function_s_time_is_warned_about():
     assert ids(findings) == ["lambda-time"]
 
 
+def test_a_package_s_base_model_tells_how_long_a_conversation_may_be():
+    spec = launch(model=PACKAGE, sampling_max_tokens=8192)
+    for name, told in ((MODEL, []), (NOVA, ["sequence-length"])):
+        budget = Budget(420, "test")
+        assert ids(check_run(spec, settle(spec, name), budget=budget, worst_solve=1)) == told
+
+
 def test_a_plan_takes_rows_from_the_file_or_from_what_is_said():
     data = LaunchData("train.jsonl", "s3://b/k", 1280)
     spec = launch(max_epochs=2)

@@ -137,6 +137,19 @@ def test_what_the_client_sends_is_what_a_dry_run_shows(cloud, values):
     assert sent == shown  # the text of the document, the tags and the name as well
 
 
+def test_a_hub_that_takes_lists_gets_the_same_text(cloud):
+    bucket = cloud.buckets["jumpstart-cache-prod-us-west-2"]
+    for key in bucket.objects:
+        today = json.loads(bucket[key])
+        today["pass_k_values"] = {"type": "array", "default": [1, 2, 4, 8, 16, 32]}
+        bucket[key] = json.dumps(today).encode()
+    spec = in_s3(hyperparameters={"pass_k_values": [1, 8]})
+    found, job = launched(spec)
+    (sent,) = sent_jobs(cloud)
+    assert sent == job_request(spec, found, _time_of(job))
+    assert '"pass_k_values": "[1, 8]"' in sent["JobConfigDocument"]
+
+
 def _time_of(job):
     stamp = job.name.rpartition("-")[2]
     return datetime.strptime(stamp, "%Y%m%d%H%M%S")  # noqa: DTZ007 - local time
@@ -215,7 +228,7 @@ def test_the_client_drops_a_published_recipe_which_is_why_it_is_given_none(cloud
     for name in ("trained", "checkpoints"):
         cloud.make_model_package_group(name)
     spec = in_s3(output_group="trained", checkpoint_group="checkpoints")
-    overrides = {"training_config": {"pass_k_values": [1, 8], "lora_rank": 16}}
+    overrides = {"training_config": {"lora_rank": 16}, "sampling_params": {"max_tokens": 2048}}
     train(build_trainer(spec, recipe=str(recipe), overrides=overrides))
     (sent,) = sent_jobs(cloud)
     assert json.loads(sent["JobConfigDocument"])["TrainingConfig"]["HyperParameters"] == {
@@ -223,7 +236,7 @@ def test_the_client_drops_a_published_recipe_which_is_why_it_is_given_none(cloud
         "lora_rank": "16",
     }
     read = settle(spec.with_(recipe={"schedule": {"epochs": 3}}, overrides=overrides))
-    assert (read.values["max_epochs"], read.values["pass_k_values"]) == (3, [1, 8])
+    assert (read.values["max_epochs"], read.values["sampling_max_tokens"]) == (3, 2048)
 
 
 def test_a_role_that_trusts_only_the_service_of_these_jobs_is_taken(cloud, monkeypatch):
