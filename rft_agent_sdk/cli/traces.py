@@ -74,7 +74,7 @@ class _Tree:
 
     def lines(self, top: FoundSpan, everything: bool) -> Iterator[str]:
         """Return the lines of one tree."""
-        yield _line(top, top.start_ns)
+        yield _line(top)
         yield from self._branches(top, top.start_ns, "", everything, seen=set())
 
     def _branches(
@@ -126,13 +126,14 @@ def _name(span: FoundSpan) -> str:
     return str(told.get("rft.trajectory_id") or told.get("rft.invocation_id") or span.span_id)
 
 
-def _line(span: FoundSpan, zero_ns: int) -> str:
+def _line(span: FoundSpan, zero_ns: int | None = None) -> str:
     told = span.attributes
     parts = [_title(span), _duration(span.seconds)]
     if _is_rollout(span):
         parts += _ending(told)
-    else:
+    if zero_ns is not None:
         parts.insert(0, f"+{_duration((span.start_ns - zero_ns) / 1e9)}")
+    if not _is_rollout(span):
         parts += [str(told[name]) for name in _SHOWN if name in told]
         if told.get("rft.attempts", 1) != 1:
             parts.append(f"{told['rft.attempts']} attempts")

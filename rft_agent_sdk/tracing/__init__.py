@@ -181,7 +181,7 @@ def _tracer() -> Tracer | None:
         try:
             configure()
         except Exception as error:  # noqa: BLE001 - what cannot be written must not cost a rollout
-            logger.error("nothing is traced: %s: %s", type(error).__name__, error)
+            logger.error("spans are not sent: %s: %s", type(error).__name__, error)
     # Nobody can have set one without it. An import here would cost each cold start, for nothing.
     trace: Any = sys.modules.get("opentelemetry.trace")
     if trace is None or not hasattr(trace, "get_tracer_provider"):

@@ -16,7 +16,7 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import (
     BatchSpanProcessor,
     SimpleSpanProcessor,
@@ -60,17 +60,19 @@ def send(environ: Mapping[str, str], scope: str) -> None:
         return
     provider: Any = trace.get_tracer_provider()
     is_ours = isinstance(provider, trace.ProxyTracerProvider)
-    if is_ours:
-        resource = Resource.create(
-            {"service.name": environ.get("OTEL_SERVICE_NAME") or "rft-agent"}
-        )
-        provider = TracerProvider(resource=resource)
-    if path := environ.get("RFT_TRACES", "").strip():
-        provider.add_span_processor(SimpleSpanProcessor(_Discreet(TraceFile(Path(path)), scope)))
-    if is_ours:
-        if _wants_endpoint(environ):
-            provider.add_span_processor(BatchSpanProcessor(_Discreet(_otlp(), scope)))
-        trace.set_tracer_provider(provider)
+    processors: list[SpanProcessor] = []
+    try:
+        if path := environ.get("RFT_TRACES", "").strip():
+            processors.append(SimpleSpanProcessor(_Discreet(TraceFile(Path(path)), scope)))
+        if is_ours and _wants_endpoint(environ):
+            processors.append(BatchSpanProcessor(_Discreet(_otlp(environ), scope)))
+    finally:  # one that cannot be had does not cost the other
+        if is_ours and processors:
+            name = environ.get("OTEL_SERVICE_NAME") or "rft-agent"
+            provider = TracerProvider(resource=Resource.create({"service.name": name}))
+            trace.set_tracer_provider(provider)
+        for processor in processors:
+            provider.add_span_processor(processor)
 
 
 def _wants_endpoint(environ: Mapping[str, str]) -> bool:
@@ -79,7 +81,13 @@ def _wants_endpoint(environ: Mapping[str, str]) -> bool:
     return not is_off and any(environ.get(name, "").strip() for name in names)
 
 
-def _otlp() -> SpanExporter:
+def _otlp(environ: Mapping[str, str]) -> SpanExporter:
+    names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = next((environ[name] for name in names if environ.get(name)), "http/protobuf")
+    if protocol != "http/protobuf":
+        raise UsageError(
+            f"OTLP is spoken as http/protobuf here, not as {protocol!r}: see {names[1]}"
+        )
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ModuleNotFoundError:
