@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 VERBS = (
     "dataset",
     "demo",
+    "doctor",
     "evaluate",
     "gateway",
     "grpo",
