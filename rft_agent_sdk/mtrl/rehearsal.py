@@ -320,6 +320,10 @@ class Rehearsed:
 class Listener(Protocol):
     """Told how the rehearsal goes."""
 
+    def failed(self, attempt: Attempt, row: int) -> None:
+        """Take an attempt that failed, whether or not another follows."""
+        ...
+
     def ended(self, rollout: Rollout, done: int, total: int) -> None:
         """Take a rollout that ended; `done` of the phase's `total` have."""
         ...

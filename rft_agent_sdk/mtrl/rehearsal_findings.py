@@ -82,19 +82,26 @@ def _retries(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> It
 
 
 def _rewards(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Iterator[Finding]:
-    phases = [phase for phase in rehearsed.phases if phase.kind is Kind.TRAIN and phase.rollouts]
-    rewards = rewards_of(one for phase in phases for one in phase.rollouts)
-    groups = [group for phase in phases for group in phase.groups if len(rewards_of(group)) > 1]
+    groups = [
+        group
+        for phase in rehearsed.phases
+        if phase.kind is Kind.TRAIN
+        for group in phase.groups
+        if len(rewards_of(group)) > 1
+    ]
     flat = sum(map(is_flat, groups))
-    if len(rewards) > 1 and max(rewards) == min(rewards):
+    if groups and flat == len(groups):
+        rewards = rewards_of(one for group in groups for one in group)
+        same = f", all of them {rewards[0]:g}" if max(rewards) == min(rewards) else ""
         yield Finding(
             "reward-never-varies",
             Severity.WARNING,
             facts.agent,
-            f"All {len(rewards)} training rollouts got the reward {rewards[0]:g}. Rollouts are compared with those of "
-            "the same prompt, so there is nothing to learn from, and the job would cost the same.",
-            "See that the reward depends on what the policy did (an exception that is caught and scored as the floor "
-            "looks like this), or rehearse with a policy that is not always equally good: --noise, --policy.",
+            f"In none of {len(groups)} groups did one rollout get another reward than the rest ({len(rewards)} rewards"
+            f"{same}). Rollouts are compared with those of the same prompt, so there is nothing to learn from, and the "
+            "job would cost the same.",
+            "See that the reward depends on what the policy did: an exception that is caught and scored as the floor "
+            "looks like this. Or rehearse with a policy that is not always equally good: --noise, --policy.",
         )
     elif groups and flat / len(groups) >= _FLAT_SHARE:
         yield Finding(

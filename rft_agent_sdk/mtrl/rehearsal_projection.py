@@ -64,8 +64,8 @@ class Projection:
         cost = (
             f"tokens at an unknown price for {self.model}, AgentCore about ${self.agentcore_usd:,.0f}"
             if self.usd is None
-            else f"about ${self.usd:,.0f} ({meters.count(',') + 1} meters ${self.tokens_usd:,.0f}, AgentCore "
-            f"${self.agentcore_usd:,.0f}; list prices as of {self.price.as_of})"
+            else f"about ${self.usd:,.0f} (tokens ${self.tokens_usd:,.0f}, AgentCore ${self.agentcore_usd:,.0f}; "
+            f"prices as of {self.price.as_of})"
         )
         return [
             f"{plan.steps} steps x {plan.batch_size} prompts x group of {plan.group_size} = "

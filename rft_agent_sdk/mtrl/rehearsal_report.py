@@ -58,10 +58,13 @@ class Report:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield it for people, the findings aside."""
+        """Yield it for people: the verdict, what was found, the numbers, the whole job."""
         yield self.verdict
         if self.rehearsed.cancelled:
             yield f"{self.rehearsed.cancelled} rollouts were cancelled with it"
+        if self.findings:
+            yield ""
+            yield from finding_lines(self.findings)
         yield ""
         yield from _summary_lines(summary(self.rehearsed, self.plan.success_threshold))
         if self.projection is not None:
@@ -84,7 +87,7 @@ def finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield findings for people, the gravest first."""
     order = list(Severity)
     for finding in sorted(findings, key=lambda one: order.index(one.severity)):
-        yield f"{finding.severity.upper()}  {finding.id}  ({finding.where})"
+        yield f"{finding.severity.upper()} {finding.id} ({finding.where})"
         yield from (f"  {line}" for line in finding.message.splitlines())
         yield f"  fix: {finding.fix}"
 

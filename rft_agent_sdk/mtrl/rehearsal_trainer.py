@@ -8,7 +8,6 @@ ends the job. What the service does besides (updates, checkpoints, steps that ov
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,8 +31,6 @@ from rft_agent_sdk.mtrl.rehearsal import (
 )
 from rft_agent_sdk.mtrl.rehearsal_attempt import Player
 from rft_agent_sdk.types import JSON, SamplingParams
-
-logger = logging.getLogger(__name__)
 
 Payloads = Callable[[str, str, SamplingParams], JSON]
 """Takes a prompt, a trajectory id and sampling parameters; gives what the agent is sent."""
@@ -223,14 +220,8 @@ class StandInTrainer:
             rollout = Rollout(kind, step, place.row, place.group, place.member, tuple(attempts))
             if attempt.failure is None:
                 return rollout
-            logger.info(
-                "rollout=<%s> row=<%d> attempt=<%d/%d> | failed: %s",
-                attempt.rollout_id,
-                place.row,
-                attempt.number,
-                self._terms.attempts,
-                attempt.failure,
-            )
+            if self._listener is not None:
+                self._listener.failed(attempt, place.row)
             if len(attempts) == self._terms.attempts:
                 raise _Killed(rollout)
 

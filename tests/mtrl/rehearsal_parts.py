@@ -8,6 +8,7 @@ from typing import Any
 from rft_agent_sdk.mtrl.rehearsal import (
     Answer,
     AnswerKind,
+    Attempt,
     Kind,
     Phase,
     Plan,
@@ -119,6 +120,10 @@ class Told:
 
     rollouts: list[Rollout] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
+    failures: list[tuple[Attempt, int]] = field(default_factory=list)
+
+    def failed(self, attempt: Attempt, row: int) -> None:
+        self.failures.append((attempt, row))
 
     def ended(self, rollout: Rollout, done: int, total: int) -> None:
         self.rollouts.append(rollout)

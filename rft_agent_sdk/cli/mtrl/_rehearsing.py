@@ -1,0 +1,332 @@
+"""A managed job on this machine: a local AWS takes it, the gateway is its Job Runtime, an agent of yours plays it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rft_agent_sdk.cli.mtrl._rehearsal_agent import (
+    AgentProcess,
+    Door,
+    only_these_aws_variables,
+    own_budget_s,
+)
+from rft_agent_sdk.cli.mtrl._rehearsal_job import RehearsalRunner, Say
+from rft_agent_sdk.cli.mtrl._rehearsal_policy import rehearsal_policy
+from rft_agent_sdk.cli.mtrl._rehearsal_settings import (
+    Prepared,
+    Settings,
+    deployed_variables,
+    prepare,
+)
+from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.rollout import DEFAULT_BUDGET_S
+from rft_agent_sdk.testing import FakeCredentials
+from rft_agent_sdk.types import JSON
+
+if TYPE_CHECKING:
+    from rft_agent_sdk.mtrl.aws import Clients
+    from rft_agent_sdk.mtrl.rehearsal import Rehearsed
+    from rft_agent_sdk.mtrl.rehearsal_report import Report
+    from rft_agent_sdk.training.tracking import Tracker
+    from rft_agent_sdk.twins.cloud import LocalCloud
+
+RUNTIME_ID = "Rehearsal-aBcDeFgHiJ"
+BUCKET = "rft-rehearsal"
+BUDGET = "ROLLOUT_BUDGET_SECONDS"
+_ACCOUNT = "123456789012"
+_GROUPS = ("rehearsal-models", "rehearsal-checkpoints")
+_POLL_S = 0.2
+
+
+def rehearse(settings: Settings, say: Say) -> Report:
+    """Play a job and return what is told of it; everything is written into the run's folder.
+
+    Args:
+        settings: What is asked for.
+        say: Told each line of progress.
+
+    Raises:
+        UsageError: Something in the settings is not there, or no job could be launched with it.
+        RftError: The rehearsal itself failed.
+    """
+    from rft_agent_sdk.twins.cloud import LocalCloud
+
+    prepared = prepare(settings)
+    with (
+        LocalCloud(region=settings.region, account=_ACCOUNT) as cloud,
+        only_these_aws_variables(cloud.environment()),
+    ):
+        report = _Rehearsal(prepared, cloud, say).report()
+    text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
+    (settings.run_dir / "report.json").write_text(f"{text}\n", "utf-8")
+    return report
+
+
+class _Rehearsal:
+    """One rehearsal at one local AWS."""
+
+    def __init__(self, prepared: Prepared, cloud: LocalCloud, say: Say) -> None:
+        self._prepared = prepared
+        self._settings = prepared.settings
+        self._cloud = cloud
+        self._say = say
+        self._notes: list[str] = []
+
+    def report(self) -> Report:
+        """Play the job and return the report."""
+        from rft_agent_sdk.gateway import Gateway, GatewayServer
+        from rft_agent_sdk.mtrl.aws import Clients
+
+        settings, keys = self._settings, FakeCredentials()
+        answers = rehearsal_policy(
+            self._prepared.policy, settings.environment, noise=settings.noise, seed=settings.seed
+        )
+        gateway = Gateway(account=_ACCOUNT, secrets={keys.access_key: keys.secret_key})
+        with GatewayServer(gateway, port=settings.gateway_port) as server:
+            self._say(f"job runtime  {server.url} (the gateway in its place)")
+            self._say(f"aws          {self._cloud.url} (local; nothing leaves this machine)")
+            with self._agent(server.url) as (door, process), Clients(settings.region) as clients:
+                runner = RehearsalRunner(
+                    gateway,
+                    answers,
+                    door,
+                    clients("s3"),
+                    self._prepared.plan,
+                    self._prepared.terms,
+                    self._tracker(),
+                    self._say,
+                    endpoint=server.url if process is None else None,
+                )
+                job_arn = self._run_job(clients, runner)
+                rehearsed = runner.rehearsed
+                assert rehearsed is not None  # else its error was raised
+                budget_s = self._budget_s(door, rehearsed)
+                log = process.log_tail if process is not None else ""
+        return self._told(job_arn, rehearsed, budget_s, log)
+
+    @contextlib.contextmanager
+    def _agent(self, endpoint: str) -> Iterator[tuple[Door, AgentProcess | None]]:
+        """Yield the door before the agent, as the local AWS knows it, and the process where it is ours."""
+        settings = self._settings
+        with contextlib.ExitStack() as stack:
+            process = None
+            if settings.agent_url is not None:
+                url, state = settings.agent_url, "running already"
+            else:
+                environment = self._agent_environment(endpoint)
+                log = settings.run_dir / "agent.log"
+                process = stack.enter_context(AgentProcess(settings.agent, environment, log))
+                is_up = process.wait(self._prepared.terms.listen_s)
+                url, state = process.url, settings.agent if is_up else "it does not listen"
+            self._say(f"agent        {url} ({state})")
+            door = Door(url)
+            stack.enter_context(self._served(door))
+            yield door, process
+
+    @contextlib.contextmanager
+    def _served(self, door: Door) -> Iterator[None]:
+        from rft_agent_sdk.twins.cloud import Runtime
+        from rft_agent_sdk.twins.serve import LoopbackServer
+
+        front = LoopbackServer(door)
+        front.start()
+        self._cloud.runtimes[RUNTIME_ID] = Runtime(name="Rehearsal", url=front.url)
+        try:
+            yield
+        finally:
+            front.stop()
+
+    def _agent_environment(self, endpoint: str) -> dict[str, str]:
+        """Return the agent's variables: as deployed, with every address on this machine."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        deployed = deployed_variables(self._settings.agent)
+        return {
+            **deployed,
+            **kept,
+            **self._cloud.environment(),
+            "AWS_ENDPOINT_URL_SAGEMAKERJOBRUNTIME": endpoint,
+            "RFT_RUNTIME_ENDPOINT": endpoint,
+            "RFT_ENVIRONMENT": self._settings.environment,
+            BUDGET: f"{self._prepared.terms.real(self._configured_budget_s()):g}",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _configured_budget_s(self) -> float:
+        text = {**deployed_variables(self._settings.agent), **os.environ}.get(BUDGET)
+        try:
+            return float(text or DEFAULT_BUDGET_S)
+        except ValueError:
+            raise UsageError(f"{BUDGET} wants seconds, got {text!r}") from None
+
+    def _budget_s(self, door: Door, rehearsed: Rehearsed) -> float | None:
+        """Return the agent's own time limit by the service's clock; `None` where it cannot be told."""
+        answers = [one.last.answer for one in rehearsed.rollouts]
+        if not any(answer and answer.ours for answer in answers):
+            return None  # no agent of this package: it would take the question for a rollout
+        if self._settings.agent_url is not None:
+            return None  # nobody knows which addresses it would try to reach for an answer
+        found = own_budget_s(door.url)
+        if found is None:
+            return None
+        wanted_s = self._configured_budget_s()
+        # It was given the shortened one; an agent that answers with another has it in its code.
+        is_given = abs(self._prepared.terms.real(wanted_s) - found) < 1
+        return wanted_s if is_given else found
+
+    def _run_job(self, clients: Clients, runner: RehearsalRunner) -> str:
+        """Create the job as a launch does, wait for its end, and return its ARN.
+
+        Raises:
+            BaseException: What ended the rehearsal rather than the job.
+        """
+        from rft_agent_sdk.mtrl.aws import told
+        from rft_agent_sdk.mtrl.job import describe_job
+
+        self._cloud.runner = runner
+        name = f"rehearsal-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+        document = self._document(clients)
+        with told("the job cannot be created"):
+            clients("sagemaker").create_job(
+                JobName=name,
+                RoleArn=self._cloud.role_arn("JobRole"),
+                JobCategory="AgentRFT",
+                JobConfigSchemaVersion="1.0.0",
+                JobConfigDocument=json.dumps(document),
+            )
+        record = self._cloud.jobs[name]
+        self._say(f"job          {record.arn}")
+        try:
+            while not describe_job(clients("sagemaker"), name).has_ended:
+                time.sleep(_POLL_S)
+        finally:
+            record.request_stop()
+            record.wait()
+            runner.tracker.close()
+        if runner.error is not None:
+            raise runner.error
+        return record.arn
+
+    def _document(self, clients: Clients) -> JSON:
+        """Upload the data, make all that a job's document names, and return the document."""
+        cloud, model = self._cloud, self._settings.model
+        if model not in cloud.hub.models:
+            known = ", ".join(cloud.hub.models)
+            raise UsageError(f"{cloud.region} trains no model {model!r}: it trains {known}")
+        cloud.make_bucket(BUCKET)
+        channels = []
+        named = (("train", self._prepared.train), ("validation", self._prepared.validation))
+        for name, data in named:
+            if data is not None:
+                key = f"{name}/{data.name}"
+                clients("s3").put_object(Bucket=BUCKET, Key=key, Body=data.played)
+                source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/{key}"}
+                channels.append({"ChannelName": name, "DataSource": {"S3DataSource": source}})
+        output, checkpoints = (cloud.make_model_package_group(name).arn for name in _GROUPS)
+        runtime = {"AgentRuntimeArn": cloud.runtime_arn(RUNTIME_ID), "Qualifier": "DEFAULT"}
+        return {
+            "AgentConfig": {"BedrockAgentCoreConfig": runtime},
+            "InputDataConfig": channels,
+            "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/output"},
+            "ModelPackageConfig": {
+                "OutputModelPackageGroupArn": output,
+                "IntermediateCheckpointModelPackageGroupArn": checkpoints,
+            },
+            "TrainingConfig": {
+                "BaseModelArn": cloud.hub.arn_of(model),
+                "MlflowConfig": {"MlflowResourceArn": cloud.make_mlflow_app("rehearsal").arn},
+                "AcceptEula": True,
+                **({"HyperParameters": self._prepared.sent} if self._prepared.sent else {}),
+            },
+        }
+
+    def _tracker(self) -> Tracker:
+        """Return where metrics go besides the local AWS: a JSONL file, and MLflow where it is installed."""
+        from rft_agent_sdk.training.tracking import JsonlTracker, MLflowTracker, Trackers
+
+        folder = self._settings.run_dir
+        jsonl = JsonlTracker(folder / "metrics.jsonl")
+        place = f"sqlite:///{(folder / 'mlflow.db').resolve()}"
+        try:
+            mlflow = MLflowTracker(place, experiment="rehearsal", run_name=folder.name)
+        except UsageError as error:
+            self._notes.append(f"metrics are in metrics.jsonl only: {error}")
+            return jsonl
+        self._notes.append(f"curves: mlflow ui --backend-store-uri {place}")
+        return Trackers([jsonl, mlflow])
+
+    def _told(self, job_arn: str, rehearsed: Rehearsed, budget_s: float | None, log: str) -> Report:
+        from rft_agent_sdk.mtrl.models import find_model
+        from rft_agent_sdk.mtrl.plan import check_plan
+        from rft_agent_sdk.mtrl.rehearsal_causes import Facts
+        from rft_agent_sdk.mtrl.rehearsal_findings import find
+        from rft_agent_sdk.mtrl.rehearsal_projection import measure, project
+        from rft_agent_sdk.mtrl.rehearsal_report import Report
+
+        prepared, settings = self._prepared, self._settings
+        model, job_plan = find_model(settings.model), prepared.job_plan
+        facts = Facts(
+            settings.agent_url or settings.agent,
+            prepared.terms,
+            str(settings.dataset or "the dataset"),
+            budget_s,
+            model.max_sequence_length if model else Facts("").max_context,
+            log,
+        )
+        findings = find(rehearsed, facts, prepared.plan.sampling)
+        if settings.dataset is not None:
+            findings += check_plan(job_plan)
+        projection = None
+        if measured := measure(rehearsed):
+            projection = project(
+                measured,
+                job_plan,
+                prepared.terms,
+                model=settings.model,
+                region=settings.region,
+                prices=settings.prices,
+            )
+        notes = (*_differences(prepared), *self._notes, f"everything is in {settings.run_dir}")
+        return Report(
+            rehearsed,
+            prepared.plan,
+            prepared.terms,
+            findings,
+            projection,
+            prepared.policy,
+            job_arn,
+            notes,
+        )
+
+
+def _differences(prepared: Prepared) -> Iterator[str]:
+    """Yield what was done otherwise than the service does."""
+    settings, terms = prepared.settings, prepared.terms
+    if terms.speed != 1:
+        yield (
+            f"speed {terms.speed:g}: the service's waits were divided by it ({terms.timeout_s:g} s for a rollout were "
+            f"{terms.real(terms.timeout_s):g} s) and its rate of starts multiplied; the agent kept its own pace"
+        )
+    if terms.silence_s is not None:
+        yield f"an agent that had answered was given up after {terms.silence_s:g} s of silence, not at the timeout"
+    if not prepared.policy.startswith("openai:"):
+        yield (
+            f"{prepared.policy!r} thinks in no time and its tokens are estimated from characters; a model takes more "
+            "of both: measure one with --policy openai:URL"
+        )
+    if settings.dataset is None:
+        yield "the environment made the rows; name yours with --dataset"
+    if prepared.validation is None:
+        yield "without a validation channel nothing was validated; what the service does then is not documented"
+    yield "one process played all rollouts at once; AgentCore gives each session a machine of its own"
+
+
+def new_run_dir(runs: Path) -> Path:
+    """Return a folder's name for a run that begins now."""
+    return runs / datetime.now(UTC).strftime("rehearsal-%Y%m%d-%H%M%S")
