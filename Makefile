@@ -15,7 +15,7 @@ export AWS_EC2_METADATA_DISABLED := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check test-313 test-managed test-peers bench lock clean
+.PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-local bench lock clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,14 +42,14 @@ test: check  ## Lint, types and every test
 	$(BIN)/pytest
 
 quick: check  ## The same without the slow tests
-	$(BIN)/pytest -m "not slow and not aws and not gpu and not sagemaker and not peers"
+	$(BIN)/pytest -m "not slow and not aws and not gpu and not sagemaker and not peers and not deploy and not local"
 
 test-313:  ## The quick tests on Python 3.13, where that is installed
 ifeq ($(PYTHON313),)
 	@echo "python3.13 is not installed: its tests are left out"
 else
 	$(MAKE) setup VENV=.venv-313 PYTHON="$(PYTHON313)"
-	.venv-313/bin/pytest -m "not slow and not aws and not gpu and not sagemaker and not peers"
+	.venv-313/bin/pytest -m "not slow and not aws and not gpu and not sagemaker and not peers and not deploy and not local"
 endif
 
 # An environment of its own: the client brings some 700 MB that nothing else here needs.
@@ -62,6 +62,17 @@ endif
 test-managed: .venv-sagemaker/.installed  ## What stands on the real sagemaker-train client; needs the registry
 	.venv-sagemaker/bin/pytest -m sagemaker tests/training tests/twins tests/mtrl
 
+# torch on its own first: pip then takes the build for the CPU that lies on some machines, and no later step replaces it.
+.venv-local/.installed: pyproject.toml
+	test -x .venv-local/bin/python || $(PYTHON) -m venv .venv-local
+	.venv-local/bin/python -m pip install --quiet 'torch==2.13.0'
+	.venv-local/bin/python -m pip install --quiet -e '.[cli,train,plot,local]' \
+		'hypothesis>=6.140' 'pytest>=9' 'pytest-asyncio>=1.5'
+	touch $@
+
+test-local: .venv-local/.installed  ## The engine on torch; needs the registry
+	.venv-local/bin/pytest -m local tests/local tests/training tests/twins
+
 # The toolkit reads tool calls as transformers did before 5.13; its example agents stand on strands.
 .venv-peers/.installed: Makefile
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
@@ -71,6 +82,21 @@ test-managed: .venv-sagemaker/.installed  ## What stands on the real sagemaker-t
 
 test-peers: $(STAMP) .venv-peers/.installed  ## Both ways across with agentcore-rl-toolkit; needs the registry
 	$(BIN)/pytest -m peers tests/peers
+
+# Empty without a Node that is new enough. Nothing of AWS is called, and no usage is reported.
+NODE := $(shell node -p 'process.versions.node.split(".")[0] >= 20 ? process.version : ""' 2>/dev/null)
+
+%/node_modules/.installed: %/package-lock.json
+	cd $* && npm ci --no-audit --no-fund --loglevel=error
+	touch $@
+
+ifeq ($(NODE),)
+test-deploy:
+	@echo "Node 20 or newer is not installed: whether the AgentCore CLI takes the project is not tested"
+else
+test-deploy: $(STAMP) tests/deploy/node_modules/.installed agentcore/cdk/node_modules/.installed  ## The AgentCore project by its CLI: package, serve, synthesize; needs Node and the registries
+	$(BIN)/pytest -m deploy tests/deploy --durations=0 --durations-min=1
+endif
 
 bench: $(STAMP)  ## Measure against what this replaces, side by side; minutes, and it needs the registry
 	$(BIN)/python -m tests.bench
@@ -83,5 +109,5 @@ lock: $(STAMP)  ## Resolve pyproject.toml anew into requirements.lock: hashes, n
 
 clean:  ## Remove what the targets made, runs/ aside
 	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
-	rm -rf agentcore/*.zip agentcore/*/staging
+	rm -rf agentcore/*.zip agentcore/*/staging agentcore/cdk/node_modules tests/deploy/node_modules
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
