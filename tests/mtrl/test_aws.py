@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+from botocore.exceptions import ClientError
 
 from rft_agent_sdk.errors import CloudError, CredentialsError, UsageError
 from rft_agent_sdk.mtrl.aws import Clients, told
@@ -11,10 +12,14 @@ from tests.mtrl.cloud import account
 __all__ = ["account"]
 
 
-def refusal(account, error, **how):
-    account.cloud.faults.add("sagemaker", "ListMlflowApps", error, times=None, **how)
+def refusal(code, status):
+    """What botocore raises for an answer, as our error."""
+    answer = {
+        "Error": {"Code": code, "Message": "for a reason"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
     with pytest.raises(CloudError) as raised, told("apps cannot be listed"):
-        account.clients("sagemaker").list_mlflow_apps()
+        raise ClientError(answer, "ListMlflowApps")
     return raised.value
 
 
@@ -30,12 +35,17 @@ def refusal(account, error, **how):
         ("ResourceLimitExceeded", 400, False, False),
     ],
 )
-def test_a_refusal_says_whether_another_try_may_help(
-    account, error, status, is_transient, is_missing
-):
-    found = refusal(account, error, status=status, message="for a reason")
+def test_a_refusal_says_whether_another_try_may_help(error, status, is_transient, is_missing):
+    found = refusal(error, status)
     assert str(found) == f"apps cannot be listed: {error}: for a reason (ListMlflowApps)"
     assert (found.code, found.is_transient, found.is_missing) == (error, is_transient, is_missing)
+
+
+def test_a_refusal_of_a_service_comes_with_its_code_and_words(account):
+    account.cloud.faults.add("sagemaker", "ListMlflowApps", "Denied", message="not you")
+    with pytest.raises(CloudError, match="x: Denied: not you") as raised, told("x"):
+        account.clients("sagemaker").list_mlflow_apps()
+    assert raised.value.code == "Denied"
 
 
 def test_a_connection_that_fails_is_worth_another_try(account, monkeypatch):
