@@ -181,7 +181,7 @@ def _verdict(report: Report) -> str:
 def _table() -> str:
     """Return the table of checks, in Markdown."""
     from rft_agent_sdk.mtrl.doctor.checks import GROUPS
-    from rft_agent_sdk.mtrl.doctor.setup import NEEDS
+    from rft_agent_sdk.mtrl.doctor.needs import NEEDS
 
     lines = ["| group | id | what holds where all is well | needs |", "|---|---|---|---|"]
     for group, checks in GROUPS.items():

@@ -40,7 +40,7 @@ class Check:
     run: Callable[[Setup], Answer]
     """Returns what it found; may raise `Skipped` or `DoesNotApply`."""
     needs: tuple[str, ...] = ()
-    """Names of `setup.NEEDS` that it cannot be made without."""
+    """Names of `needs.NEEDS` that it cannot be made without."""
     matters: bool = True
     """Whether a launch is not known to be safe while it was not made."""
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rft_agent_sdk.errors import CloudError, UsageError
+from rft_agent_sdk.errors import CloudError, CredentialsError, UsageError
 from rft_agent_sdk.mtrl.doctor.check import (
     Answer,
     Check,
@@ -20,7 +20,8 @@ from rft_agent_sdk.mtrl.doctor.check import (
 )
 from rft_agent_sdk.mtrl.doctor.checks import GROUPS
 from rft_agent_sdk.mtrl.doctor.iam import denied
-from rft_agent_sdk.mtrl.doctor.setup import NEEDS, Setup
+from rft_agent_sdk.mtrl.doctor.needs import NEEDS
+from rft_agent_sdk.mtrl.doctor.setup import CREDENTIALS_HOW, Setup
 from rft_agent_sdk.mtrl.findings import Finding, Severity
 from rft_agent_sdk.types import JSON
 
@@ -105,6 +106,8 @@ def _made(group: str, check: Check, setup: Setup) -> Checked:
         return Checked(check, group, Result.SKIPPED, str(skipped), skipped.how)
     except DoesNotApply as error:
         answer = f"does not apply: {error}"
+    except CredentialsError as error:
+        return Checked(check, group, Result.SKIPPED, str(error), CREDENTIALS_HOW)
     except CloudError as error:
         return _refused(group, check, error)
     except UsageError as error:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import botocore.session
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, CredentialRetrievalError
 
 from rft_agent_sdk.environment import Environment, load_environment
-from rft_agent_sdk.errors import CloudError, RftError, UsageError
+from rft_agent_sdk.errors import CloudError, EnvironmentFault, RftError, UsageError
 from rft_agent_sdk.mtrl.agent_arn import Agent, is_runtime_id, parse_agent
 from rft_agent_sdk.mtrl.aws import Clients, told
 from rft_agent_sdk.mtrl.doctor.check import DoesNotApply, Skipped
@@ -34,7 +34,7 @@ DENIED = frozenset(
 """Codes that say that the caller may not ask; nothing is known then of what was asked for."""
 PROJECT_FILE = "agentcore/agentcore.json"
 TARGETS_FILE = "agentcore/aws-targets.json"
-_CREDENTIALS_HOW = "Export AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+CREDENTIALS_HOW = "Export AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,60 +246,18 @@ class Setup:
         Raises:
             RftError: It cannot be loaded, or refuses its own numbers.
         """
-        return self.once("environment", lambda: load_environment(self.environment_name()))
+        return self.once("environment", lambda: _environment(self.environment_name()))
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """Something that checks cannot be made without."""
-
-    text: str
-    """As the table of checks names it."""
-    check: Callable[[Setup], object]
-    """Raises `Skipped` where it is not there."""
-
-
-def _given(told: Callable[[Setup], object], text: str) -> Need:
-    """Return the need of something that the command line is given."""
-
-    def check(setup: Setup) -> None:
-        if not told(setup):
-            raise Skipped(f"{text.split()[0]} was not given", f"Give {text}.")
-
-    return Need(text, check)
-
-
-def _has_project(setup: Setup) -> None:
-    if not (setup.root / "agentcore").is_dir():
-        raise Skipped(
-            f"there is no folder agentcore/ in {setup.root.resolve()}",
-            "Run it from the project's root, or name that with --project DIR.",
-        )
-
-
-def _reaches_aws(setup: Setup) -> None:
-    setup.credentials()
+def _environment(name: str) -> Environment:
     try:
-        setup.caller()
-    except (RftError, OSError) as error:
-        raise Skipped("it is not known who asks", "See the check identity.") from error
-
-
-NEEDS = {
-    "credentials": Need("AWS credentials", Setup.credentials),
-    "aws": Need("AWS credentials", _reaches_aws),
-    "agentcore": Need("a project's folder agentcore/", _has_project),
-    "project": Need("a project's readable agentcore.json", Setup.runtimes),
-    "agent": _given(lambda setup: setup.agent, "--agent ARN"),
-    "role": _given(lambda setup: setup.launch.role, "--role ARN"),
-    "s3_output": _given(lambda setup: setup.launch.s3_output, "--s3-output s3://BUCKET/PREFIX"),
-    "mlflow_app": _given(lambda setup: setup.launch.mlflow_app, "--mlflow-app ARN"),
-    "model": _given(lambda setup: setup.launch.model, "--model NAME"),
-    "dataset": _given(lambda setup: setup.dataset, "--dataset FILE"),
-    "validation": _given(lambda setup: setup.validation, "--validation-dataset FILE"),
-    "invoke": _given(lambda setup: setup.invoke, "--invoke"),
-    "url": _given(lambda setup: setup.url, "--url URL"),
-}
+        return load_environment(name)
+    except RftError:
+        raise
+    except Exception as error:  # somebody's module
+        raise EnvironmentFault(
+            f"environment {name!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _profile_region() -> str | None:
@@ -313,10 +271,15 @@ def _profile_region() -> str | None:
 def _look_for_credentials() -> None:
     try:
         found = botocore.session.Session().get_credentials()
-    except BotoCoreError as error:  # a profile that is not there; the text names no secret
-        raise Skipped(f"AWS credentials cannot be loaded: {error}", _CREDENTIALS_HOW) from error
+    except CredentialRetrievalError as error:  # its text can hold what a credential process printed
+        raise Skipped(
+            f"AWS credentials cannot be loaded: {type(error).__name__}",
+            "Run your credential process, or aws sso login, yourself.",
+        ) from error
+    except BotoCoreError as error:  # a profile that is not there, a file that cannot be read
+        raise Skipped(f"AWS credentials cannot be loaded: {error}", CREDENTIALS_HOW) from error
     if found is None:
-        raise Skipped("there are no AWS credentials", _CREDENTIALS_HOW)
+        raise Skipped("there are no AWS credentials", CREDENTIALS_HOW)
 
 
 def _caller(setup: Setup) -> Caller:

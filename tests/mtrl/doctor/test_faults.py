@@ -289,7 +289,7 @@ DATASET = [
 ACCOUNTS = [
     Fault("clock ahead", skew(400), "clock-skew", "ahead of", "NTP"),
     Fault("clock behind", skew(-120), "clock-skew", "behind", "NTP", WARNING),
-    Fault("credentials that are refused", lambda w: w.cloud.faults.add("sts", "GetCallerIdentity", "InvalidClientTokenId", status=403), "identity", "refused", "aws sso login"),
+    Fault("credentials that are refused", lambda w: w.cloud.faults.add("sts", "GetCallerIdentity", "InvalidClientTokenId", status=403), "identity", "InvalidClientTokenId", "aws sso login"),
     Fault("the root user", lambda w: setattr(w.cloud, "caller_arn", f"arn:aws:iam::{ACCOUNT}:root"), "identity", "root user", "role of your own", WARNING),
     Fault("a role of another account", lambda w: w.launch(role=f"arn:aws:iam::{OTHER_ACCOUNT}:role/JobRole"), "one-place", f"--role names account {OTHER_ACCOUNT}", f"account {ACCOUNT}"),
     Fault("an MLflow app elsewhere", lambda w: w.launch(mlflow_app=w.setup.launch.mlflow_app.replace("us-west-2", "us-east-1")), "one-place", "--mlflow-app names region us-east-1", "us-west-2"),

@@ -1,5 +1,6 @@
 """Going through the checks: choosing them, one that fails itself, what is skipped, what they add up to."""
 
+import json
 import re
 
 import pytest
@@ -8,9 +9,11 @@ from rft_agent_sdk import UsageError
 from rft_agent_sdk.errors import CloudError
 from rft_agent_sdk.mtrl.doctor.check import Check, DoesNotApply, Result, Skipped, problem, warning
 from rft_agent_sdk.mtrl.doctor.checks import GROUPS
+from rft_agent_sdk.mtrl.doctor.needs import NEEDS
 from rft_agent_sdk.mtrl.doctor.run import choose, examine
-from rft_agent_sdk.mtrl.doctor.setup import NEEDS, Setup
+from rft_agent_sdk.mtrl.doctor.setup import Setup
 from rft_agent_sdk.mtrl.findings import Finding, Severity
+from tests.mtrl.doctor.world import sound
 
 CHECKS = [check for checks in GROUPS.values() for check in checks]
 
@@ -139,3 +142,87 @@ def test_a_lookup_that_failed_is_not_made_again():
         with pytest.raises(Skipped):
             setup.once("name", look)
     assert calls == [1]
+
+
+def test_an_environment_whose_module_fails_is_told_once_and_no_check_fails_on_it(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "broken_game.py").write_text("import absent_engine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    report = examine(Setup(environment="broken_game:environment"), choose(["rewards"]))
+    first, *rest = report.checked
+    assert first.result is Result.PROBLEM
+    assert "absent_engine" in first.found
+    assert {one.result for one in rest} == {Result.SKIPPED}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", "null", '{"runtimes": 3}', '{"runtimes": [3]}', '{"runtimes": [{}]}'],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "name", ["agentcore/agentcore.json", "agentcore/aws-targets.json", "payload.json"]
+)
+def test_no_check_fails_on_a_project_of_any_shape(name, text, tmp_path):
+    (tmp_path / "agentcore/app").mkdir(parents=True)
+    (tmp_path / name).write_text(text)
+    report = examine(Setup(root=tmp_path), choose(["project", "account", "launch"]))
+    assert [one.found for one in report.checked if one.findings and one.findings[0].id == "check-failed"] == []  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "runtime",
+    [
+        {"codeLocation": 3, "entrypoint": None},
+        {"codeLocation": "agentcore/app", "entrypoint": "main.py:app", "envVars": "x"},
+        {"codeLocation": "agentcore/app", "entrypoint": "main.py", "envVars": [{"name": "A=B", "value": "\0"}, 7]},
+        {"codeLocation": "agentcore/app", "entrypoint": "main.ts"},
+        {"codeLocation": "agentcore/app", "entrypoint": "app"},
+    ],
+)  # fmt: skip
+def test_no_check_fails_on_a_runtime_of_any_shape(runtime, tmp_path):
+    (tmp_path / "agentcore/app").mkdir(parents=True)
+    (tmp_path / "agentcore/app/main.py").write_text("x = 1\n")
+    (tmp_path / "agentcore/agentcore.json").write_text(json.dumps({"runtimes": [runtime]}))
+    report = examine(Setup(root=tmp_path), choose(["project"]))
+    assert [one.found for one in report.checked if one.findings and one.findings[0].id == "check-failed"] == []  # fmt: skip
+
+
+def test_an_account_without_a_region_is_told_what_to_set(tmp_path, monkeypatch):
+    with sound(tmp_path, monkeypatch, has_agent=False) as world:
+        for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+            monkeypatch.delenv(name)
+        world.launch(agent="", region="")
+        found = world.check("identity")
+        other = world.check("running-jobs")
+    assert found.result is Result.PROBLEM
+    assert "AWS_REGION" in found.fix
+    assert other.result is Result.SKIPPED
+    assert "identity" in other.fix
+
+
+def test_what_a_credential_process_prints_when_it_fails_is_not_told(tmp_path, monkeypatch):
+    config = tmp_path / "config"
+    config.write_text("[default]\ncredential_process = /bin/sh -c 'echo hunter2 >&2; exit 1'\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    (found,) = examine(Setup(), choose(["identity"])).checked
+    assert found.result is Result.SKIPPED
+    assert "CredentialRetrievalError" in found.found
+    assert "hunter2" not in str(found)
+
+
+def test_a_profile_that_is_not_there_is_told(monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    (found,) = examine(Setup(), choose(["identity"])).checked
+    assert found.result is Result.SKIPPED
+    assert "nobody" in found.found
+
+
+def test_an_account_that_cannot_be_reached_is_skipped(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    report = examine(Setup(), choose(["identity", "clock-skew", "running-jobs"]))
+    assert {one.result for one in report.checked} == {Result.SKIPPED}
+    assert not report.is_safe

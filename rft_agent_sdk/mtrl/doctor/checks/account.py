@@ -7,6 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from botocore.exceptions import (
+    ConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoRegionError,
+)
+
 from rft_agent_sdk.errors import CloudError, RftError
 from rft_agent_sdk.mtrl.doctor.check import Answer, Check, Skipped, problem, warning
 from rft_agent_sdk.mtrl.doctor.iam import denied, principal_of, simulate
@@ -33,22 +40,31 @@ def identity(setup: Setup) -> Answer:
     try:
         caller = setup.caller()
     except CloudError as error:
-        if error.code in _SKEWED and abs(setup.measured_skew_s() or 0) >= 300:
-            fix = "Set the clock; see the check clock-skew."
-        elif error.code is None:
-            raise Skipped(
-                f"AWS cannot be reached: {error}",
-                "See the checks proxies, ca-bundle and aws-region, and the network.",
-            ) from error
-        else:
-            fix = "Sign in again (aws sso login), or export keys that are valid."
-        return problem(f"the credentials are refused: {error}", fix)
+        return _unknown_caller(setup, error)
     if caller.arn.endswith(":root"):
         return warning(
             f"the caller is the root user of account {caller.account}",
             "Call with a role of your own: the root user's rights cannot be limited.",
         )
     return caller.arn
+
+
+def _unknown_caller(setup: Setup, error: CloudError) -> Finding:
+    cause = error.__cause__
+    if isinstance(cause, NoRegionError):
+        return problem("there is no AWS region", "Give --region, or export AWS_REGION.")
+    if isinstance(cause, ConnectionError | HTTPClientError):
+        raise Skipped(
+            f"AWS cannot be reached: {error}",
+            "See the checks proxies, ca-bundle and aws-region, and the network.",
+        ) from error
+    # What a credential process printed may be in its text, and may be a secret.
+    is_theirs = isinstance(cause, CredentialRetrievalError)
+    told = type(cause).__name__ if is_theirs else str(error)
+    fix = "Sign in again (aws sso login), or export keys that are valid."
+    if error.code in _SKEWED and abs(setup.measured_skew_s() or 0) >= 300:
+        fix = "Set the clock; see the check clock-skew."
+    return problem(f"the credentials are of no use: {told}", fix)
 
 
 def one_place(setup: Setup) -> Answer:

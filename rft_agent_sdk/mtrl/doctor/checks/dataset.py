@@ -60,6 +60,8 @@ def dataset_tasks(setup: Setup) -> Answer:
                 environment.start(prompt)
             except UsageError as error:
                 bad.append((place, str(error)))
+            except Exception as error:  # noqa: BLE001 - the environment's own code
+                bad.append((place, f"the environment raised {type(error).__name__}: {error}"))
         if bad:
             findings.append(_told_rows(bad, f"are no task of environment {environment.name!r}"))
     return findings or f"{count} prompts are tasks of environment {environment.name!r}"

@@ -99,7 +99,9 @@ def server_starts(setup: Setup) -> Answer:
         path, place = _file_of(setup, runtime)
         if not path.is_file():
             raise Skipped(f"there is no {place}", "See the check agentcore-project.")
-        environ = {**setup.environ, **setup.variables(runtime)}
+        variables = setup.variables(runtime).items()
+        odd = {name for name, value in variables if not name.isidentifier() or "\0" in value}
+        environ = {**setup.environ, **{name: value for name, value in variables if name not in odd}}
         with started(path, environ=environ, within_s=setup.start_s) as start:
             found = _judged(start, place, setup.start_s)
             if start.url and not found:

@@ -147,7 +147,7 @@ def _tiers(environment: Environment) -> TieredReward:
 
 
 def _tiers_in(environment: Environment) -> Iterator[TieredReward]:
-    for value in vars(environment).values():
+    for value in getattr(environment, "__dict__", {}).values():
         for candidate in (value, getattr(value, "tiers", None)):
             if isinstance(candidate, TieredReward):
                 yield candidate
