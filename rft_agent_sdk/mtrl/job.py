@@ -6,7 +6,6 @@ care: each part of it appears when the job gets there, if at all.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 from rft_agent_sdk.errors import CloudError, UsageError
 from rft_agent_sdk.mtrl.agent_arn import DEFAULT_QUALIFIER, Agent, parse_agent
 from rft_agent_sdk.mtrl.aws import told
+from rft_agent_sdk.mtrl.document import count, json_object, part
 from rft_agent_sdk.types import JSON
 
 TRAINING = "AgentRFT"
@@ -88,25 +88,25 @@ class Job:
     @property
     def output(self) -> JSON:
         """What the service added to the document."""
-        return _part(self.document, "ServiceOutput")
+        return part(self.document, "ServiceOutput")
 
     @property
     def progress(self) -> Progress | None:
         """How far the optimizer is; `None` before the service tells."""
-        return _progress(_part(self.output, "ProgressInfo"))
+        return _progress(part(self.output, "ProgressInfo"))
 
     @property
     def rollouts(self) -> tuple[int, int] | None:
         """How many rollouts are played, and of how many; `None` before the service tells."""
-        told_ = _part(self.output, "RolloutInfo")
-        completed, total = _int(told_.get("Completed")), _int(told_.get("Total"))
+        told_ = part(self.output, "RolloutInfo")
+        completed, total = count(told_.get("Completed")), count(told_.get("Total"))
         return None if completed is None or not total else (completed, total)
 
     @property
     def tokens(self) -> Mapping[str, int]:
         """Billable tokens so far, by the service's name of the meter; empty before it tells."""
-        usage = _part(self.output, "BillableTokenUsage")
-        return {name: found for name in usage if (found := _int(usage[name])) is not None}
+        usage = part(self.output, "BillableTokenUsage")
+        return {name: found for name in usage if (found := count(usage[name])) is not None}
 
     @property
     def output_package(self) -> str | None:
@@ -116,7 +116,7 @@ class Job:
     @property
     def output_uri(self) -> str | None:
         """S3 URI below which the job writes."""
-        return _part(self.document, "OutputDataConfig").get("S3OutputPath") or None
+        return part(self.document, "OutputDataConfig").get("S3OutputPath") or None
 
     @property
     def dataset_uris(self) -> list[str]:
@@ -131,30 +131,28 @@ class Job:
     def _channels(self) -> Iterator[tuple[str, str]]:
         channels = self.document.get("InputDataConfig")
         for one in channels if isinstance(channels, list) else ():
-            source = (
-                _part(_part(one, "DataSource"), "S3DataSource") if isinstance(one, dict) else {}
-            )
+            source = part(part(one, "DataSource"), "S3DataSource") if isinstance(one, dict) else {}
             if uri := source.get("S3Uri"):
                 yield str(one.get("ChannelName")), str(uri)
 
     @property
     def package_groups(self) -> list[str]:
         """ARNs of the model package groups that the job writes to."""
-        config = _part(self.document, "ModelPackageConfig")
+        config = part(self.document, "ModelPackageConfig")
         names = ("OutputModelPackageGroupArn", "IntermediateCheckpointModelPackageGroupArn")
         return [str(config[name]) for name in names if config.get(name)]
 
     @property
     def mlflow(self) -> JSON:
         """Names and ids of the job's MLflow experiment and run."""
-        return _part(self.output, "MlflowDetails")
+        return part(self.output, "MlflowDetails")
 
     @property
     def mlflow_app(self) -> str | None:
         """ARN of the MLflow app that the job logs to."""
         # Jobs of the two categories have it in different parts of their documents, and the service takes several.
-        for part in ("TrainingConfig", "OutputDataConfig", "EvaluationConfig"):
-            if arn := _part(_part(self.document, part), "MlflowConfig").get("MlflowResourceArn"):
+        for place in ("TrainingConfig", "OutputDataConfig", "EvaluationConfig"):
+            if arn := part(part(self.document, place), "MlflowConfig").get("MlflowResourceArn"):
                 return str(arn)
         return None
 
@@ -166,16 +164,16 @@ class Job:
     @property
     def hyperparameters(self) -> Mapping[str, str]:
         """Those that were set, as text; the rest are the service's defaults."""
-        for part in ("TrainingConfig", "EvaluationConfig"):
-            if found := _part(_part(self.document, part), "HyperParameters"):
+        for place in ("TrainingConfig", "EvaluationConfig"):
+            if found := part(part(self.document, place), "HyperParameters"):
                 return found
         return {}
 
     @property
     def base_model(self) -> str:
         """The base model's name in the hub; empty where the document does not say."""
-        for part in ("TrainingConfig", "EvaluationConfig"):
-            if arn := _part(self.document, part).get("BaseModelArn"):
+        for place in ("TrainingConfig", "EvaluationConfig"):
+            if arn := part(self.document, place).get("BaseModelArn"):
                 match = re.search(r"/Model/([^/]+)", str(arn))
                 return match[1] if match else str(arn)
         return ""
@@ -321,11 +319,9 @@ def stop_job(client: Any, job: Job) -> bool:
 
 def agent_of(document: JSON) -> Agent | None:
     """Return who plays, by a job's document; `None` where it does not say."""
-    config = _part(document, "AgentConfig")
-    runtime = _part(config, "BedrockAgentCoreConfig")
-    arn = runtime.get("AgentRuntimeArn") or _part(config, "CustomAgentLambdaConfig").get(
-        "LambdaArn"
-    )
+    config = part(document, "AgentConfig")
+    runtime = part(config, "BedrockAgentCoreConfig")
+    arn = runtime.get("AgentRuntimeArn") or part(config, "CustomAgentLambdaConfig").get("LambdaArn")
     try:
         return parse_agent(str(arn), qualifier=str(runtime.get("Qualifier") or DEFAULT_QUALIFIER))
     except UsageError:
@@ -349,7 +345,7 @@ def parse_job(answer: Mapping[str, Any]) -> Job:
             )
             for one in answer.get("SecondaryStatusTransitions") or ()
         ),
-        _json(answer.get("JobConfigDocument") or ""),
+        json_object(answer.get("JobConfigDocument") or ""),
         answer["RoleArn"],
         {one["Key"]: one["Value"] for one in answer.get("Tags") or ()},
     )
@@ -371,36 +367,13 @@ def _summaries(client: Any, **asked: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _progress(info: JSON) -> Progress | None:
-    step = _int(info.get("CurrentStep"))
-    epochs, per_epoch = _int(info.get("MaxEpoch")), _int(info.get("StepsPerEpoch"))
-    limit = _int(info.get("MaxSteps"))
+    step = count(info.get("CurrentStep"))
+    epochs, per_epoch = count(info.get("MaxEpoch")), count(info.get("StepsPerEpoch"))
+    limit = count(info.get("MaxSteps"))
     if step is None:
         return None
     if epochs and per_epoch:
-        epoch = max(_int(info.get("CurrentEpoch")) or 1, 1)
+        epoch = max(count(info.get("CurrentEpoch")) or 1, 1)
         total = epochs * per_epoch
         return Progress((epoch - 1) * per_epoch + step, min(total, limit or total), epoch, epochs)
     return Progress(step, limit, None, None) if limit else None
-
-
-def _json(text: str) -> JSON:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _part(of: JSON, name: str) -> JSON:
-    found = of.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _int(value: Any) -> int | None:
-    """Return a count, told as a number or as text; `None` for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return int(value)
-    except (ValueError, OverflowError):
-        return None
