@@ -32,7 +32,8 @@ A message says what was wanted, what came, and what to do. No message holds a to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rft_agent_sdk.payload import JobAddress
@@ -106,7 +107,14 @@ class RolloutExit(RftError, RuntimeError):
 
 
 class RolloutsFailed(RftError):
-    """More rollouts of a training step failed, for no fault of the policy, than a run may lose."""
+    """More rollouts of a training step failed, for no fault of the policy, than a run may lose.
+
+    `groups` holds all rollouts that were played, those that failed among them.
+    """
+
+    def __init__(self, message: str, *, groups: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.groups = groups
 
 
 class EngineError(RftError):

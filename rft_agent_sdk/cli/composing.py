@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import ipaddress
 import signal
 import socket
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from rft_agent_sdk.training.config import Config
     from rft_agent_sdk.training.engines.base import Engine
 
+_ENDINGS = ("SIGTERM", "SIGHUP")
+"""Signals that end a run in order: a terminal that is closed, or a connection lost, sends the second."""
 SIGTERM_EXIT = 143
 """What a shell makes of a process that SIGTERM ended."""
 
@@ -55,6 +58,35 @@ async def open_engine(config: Config) -> Engine:
         operation_timeout_s=config.train_op_timeout,
     )
     return await SageMakerEngine.open(settings)
+
+
+def check_engine(config: Config) -> None:
+    """Make sure of what the engine will need later, before anything is billed.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    if config.engine == "sagemaker" and importlib.util.find_spec("transformers") is None:
+        raise UsageError(
+            "the model's tokenizer needs transformers: pip install 'sagemaker-train[tokenizer]'"
+        )
+
+
+def check_gateway(agent_url: str, host: str = "", port: int = 0) -> None:
+    """Make sure that the gateway can be served, before anything is billed; see `server_for`.
+
+    Raises:
+        UsageError: It cannot: the port is taken, say, or the address is another machine's.
+    """
+    host = host or _host_for(agent_url)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise UsageError(
+            f"the gateway cannot be served at {host!r}, port {port}: {error.strerror}. Set gateway_port to one "
+            "that is free (0 takes any), and gateway_host to an address of this machine"
+        ) from error
 
 
 def capture(
@@ -115,9 +147,7 @@ def server_for(gateway: Gateway, agent_url: str, host: str = "", port: int = 0) 
     """
     from rft_agent_sdk.gateway import GatewayServer
 
-    if not host:
-        here = urlsplit(agent_url).hostname or ""
-        host = "127.0.0.1" if _is_loopback(here) else primary_address()
+    host = host or _host_for(agent_url)
     is_any = host in ("0.0.0.0", "::")  # noqa: S104 - asked for by name
     return GatewayServer(
         gateway,
@@ -157,28 +187,34 @@ def primary_address() -> str:
 
 
 def run(work: Coroutine[Any, Any, Any]) -> int:
-    """Run to the end and return the exit code; SIGTERM and Ctrl-C cancel, and what is open is closed."""
-    is_terminated = False
+    """Run to the end and return the exit code.
+
+    SIGTERM, SIGHUP and Ctrl-C cancel, and what is open is closed. The first signal counts: a terminal that
+    is closed may send several, and none is to interrupt the closing.
+    """
+    ended_by: list[int] = []
 
     async def main() -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
-        def terminate() -> None:
-            nonlocal is_terminated
-            is_terminated = True
-            if task is not None:
+        def end(number: int) -> None:
+            if not ended_by and task is not None:
                 task.cancel()
+            ended_by.append(number)
 
-        with contextlib.suppress(NotImplementedError):  # no such signals on Windows
-            loop.add_signal_handler(signal.SIGTERM, terminate)
+        for number in filter(None, (getattr(signal, name, None) for name in _ENDINGS)):
+            if signal.getsignal(number) is signal.SIG_IGN:  # as nohup wants it
+                continue
+            with contextlib.suppress(NotImplementedError):  # Windows
+                loop.add_signal_handler(number, end, int(number))
         await work
 
     try:
         asyncio.run(main())
     except asyncio.CancelledError:
-        if not is_terminated:
+        if not ended_by:
             raise
-        return SIGTERM_EXIT
+        return 128 + ended_by[0]
     return 0
 
 
@@ -205,6 +241,11 @@ def _unbound() -> Any:
             raise Refusal(503, "no policy is bound yet")
 
     return Unbound()
+
+
+def _host_for(agent_url: str) -> str:
+    here = urlsplit(agent_url).hostname or ""
+    return "127.0.0.1" if _is_loopback(here) else primary_address()
 
 
 def _is_loopback(host: str) -> bool:

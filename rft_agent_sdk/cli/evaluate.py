@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,16 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rft_agent_sdk.cli import composing
-from rft_agent_sdk.cli.policies import find_policy
-from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.cli.asked import BASE, Asked, asked_of, check_states, labelled, states_of
+from rft_agent_sdk.errors import RolloutsFailed, UsageError
 from rft_agent_sdk.rollout import REASONING_EFFORTS
 from rft_agent_sdk.types import SamplingParams
-
-_LABEL = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
-BASE = "base"
-"""Names the model before training."""
-_SECRET = re.compile(r"(?<=//)[^/?#]*@|\?[^#]*")
-"""What may be a secret in a server's URL: labels are printed and kept."""
 
 if TYPE_CHECKING:
     from rft_agent_sdk.gateway import Gateway, Session
@@ -35,28 +28,16 @@ Open = Callable[["Config"], Awaitable["Engine"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the verb was asked to play, and how."""
-
-    agent_url: str
-    agent_arn: str
-    temperatures: tuple[float, ...]
-    max_tokens: int | None
-    reasoning_effort: str | None
-    per_task: int
-    rollout_s: float
-    concurrency: int
-    success_threshold: float
-    host: str = ""
-    port: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class PolicyHost:
     """A gateway whose sessions are answered by a policy: messages, without tokens."""
 
     gateway: Gateway
     policy: Any
+
+    @property
+    def stray_calls(self) -> Any:
+        """What came to the gateway and belongs to no session."""
+        return self.gateway.stray_calls
 
     def open(
         self,
@@ -72,16 +53,20 @@ class PolicyHost:
 
 @click.command("evaluate", short_help="Play a dataset and tell what is solved.")
 @click.option(
-    "--dataset", "dataset", required=True, metavar="FILE", help="JSONL, JSON, CSV, Parquet."
+    "--dataset",
+    "dataset",
+    metavar="FILE",
+    help="JSONL, JSON, CSV, Parquet.  [default: the config's eval_dataset_path]",
 )
-@click.option("--agent-url", default="", help="Where the agent serves.")
-@click.option("--agent-arn", default="", help="ARN of a deployed AgentCore runtime instead.")
+@click.option("--agent-url", help="Where the agent serves.  [default: the config's]")
+@click.option("--agent-arn", help="ARN of a deployed AgentCore runtime instead.")
 @click.option(
     "--policy",
     "policies",
     multiple=True,
     metavar="[LABEL=]NAME",
-    help="A policy of the environment, or openai:URL. Again for another beside it: base=..., trained=...",
+    help="A policy of the environment, or openai:URL[#MODEL], a server whose key is in OPENAI_API_KEY. Again "
+    "for another beside it: base=..., trained=...",
 )
 @click.option("--environment", default="wordle", show_default=True, help="Whose policies to use.")
 @click.option("--config", "config_path", metavar="FILE", help="A run's config: play its model.")
@@ -97,10 +82,9 @@ class PolicyHost:
     "--temperature",
     "temperatures",
     multiple=True,
-    default=("0",),
-    show_default=True,
     metavar="T[,T...]",
-    help="From 0 to 2. Again, or a list, plays each policy at each of them.",
+    help="From 0 to 2. Again, or a list, plays each policy at each of them.  [default: the config's "
+    "eval_temperature, or 0]",
 )
 @click.option(
     "--reasoning-effort",
@@ -110,12 +94,28 @@ class PolicyHost:
 )
 @click.option("--max-tokens", type=click.IntRange(1), help="Of one reply.  [default: the policy's]")
 @click.option("--per-task", default=1, show_default=True, type=click.IntRange(1), help="Rollouts.")
-@click.option("--max-prompts", default=0, show_default=True, type=click.IntRange(0), help="0: all.")
-@click.option("--success-threshold", default=1.0, show_default=True, help="Where nothing tells.")
-@click.option("--rollout-time", default=1800.0, show_default=True, help="Seconds of a rollout.")
-@click.option("--concurrency", default=64, show_default=True, type=click.IntRange(1))
-@click.option("--gateway-host", default="", help="Address to bind.  [default: as it is needed]")
-@click.option("--gateway-port", default=0, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--max-prompts",
+    type=click.IntRange(0),
+    help="Of the first rows; 0: all.  [default: the config's]",
+)
+@click.option(
+    "--success-threshold",
+    type=float,
+    help="Where nothing tells.  [default: the config's, or 1]",
+)
+@click.option(
+    "--rollout-time", type=float, help="Seconds of a rollout.  [default: the config's, or 1800]"
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    help="Rollouts at once.  [default: the config's, or 64]",
+)
+@click.option("--gateway-host", help="Address to bind.  [default: the config's, or as needed]")
+@click.option(
+    "--gateway-port", type=click.IntRange(0, 65535), help="0: any.  [default: the config's, or 0]"
+)
 @click.option(
     "--run-dir",
     metavar="DIR",
@@ -123,12 +123,12 @@ class PolicyHost:
 )
 @click.option("--out", metavar="FILE", help="Write each rollout's diagnostics there, as JSONL.")
 def command(
-    dataset: str,
+    dataset: str | None,
     policies: tuple[str, ...],
     environment: str,
     config_path: str | None,
     checkpoints: tuple[str, ...],
-    max_prompts: int,
+    max_prompts: int | None,
     run_dir: str | None,
     out: str | None,
     **given: Any,
@@ -136,84 +136,45 @@ def command(
     """Play every row of a dataset and print what is solved, with its uncertainty.
 
     The policy is one of an environment, a server, or, with --config, the model that a run trains: as it
-    was before training, or from a --checkpoint. One policy at one temperature is told as JSON; several are
-    played in turn over the same rows and told as a table, with the JSON in the run's folder.
+    was before training, or from a --checkpoint; whatever is not said then is as the config says. One policy
+    at one temperature is told as JSON; several are played in turn over the same rows and told as a table,
+    with the JSON in the run's folder.
     """
     from rft_agent_sdk.training.config import load_config
     from rft_agent_sdk.training.dataset import read_rows
+    from rft_agent_sdk.training.files import check_writable
     from rft_agent_sdk.training.matrix import Results
 
-    if bool(given["agent_url"]) is bool(given["agent_arn"]):
-        raise UsageError("say who plays: --agent-url or --agent-arn, one of the two")
     if bool(policies) is (config_path is not None):
         raise UsageError("say who answers: --policy or --config, one of the two")
     if checkpoints and config_path is None:
         raise UsageError("--checkpoint is a state of the model that --config names: give that, too")
-    asked = _asked(given)
+    config = None if config_path is None else load_config(config_path)
+    asked = asked_of(given, config)
     answers = labelled(policies, environment)
     states = states_of(checkpoints or (BASE,))
-    rows = read_rows(dataset, max_prompts)
+    if config is not None:
+        check_states(config, states)
+        composing.check_engine(config)
+        dataset = dataset or config.eval_dataset_path
+        max_prompts = config.eval_max_prompts if max_prompts is None else max_prompts
+    if not dataset:
+        raise UsageError("say what to play: --dataset, or eval_dataset_path in the config")
+    rows = read_rows(dataset, max_prompts or 0)
+    composing.check_gateway(asked.agent_url, asked.host, asked.port)
     is_matrix = len(asked.temperatures) * len(answers or states) > 1
     if is_matrix and run_dir is None:
         run_dir = f"runs/{datetime.now(UTC).strftime('evaluate-%Y%m%d-%H%M%S')}"
     results = Results(Path(run_dir) if run_dir is not None else None)
-    if config_path is not None:
-        work = with_engine(asked, rows, load_config(config_path), states, results)
+    if run_dir is not None:
+        check_writable(Path(run_dir, "rollouts.jsonl"), "--run-dir")
+    if out is not None:
+        check_writable(Path(out), "--out")
+    if config is not None:
+        work = with_engine(asked, rows, config, states, results)
     else:
         work = _with_policies(asked, rows, answers, results)
     return composing.run(_shown(work, results, is_matrix=is_matrix, out=out))
-
-
-def _asked(given: Mapping[str, Any]) -> Asked:
-    return Asked(
-        agent_url=given["agent_url"],
-        agent_arn=given["agent_arn"],
-        temperatures=_temperatures(given["temperatures"]),
-        max_tokens=given["max_tokens"],
-        reasoning_effort=given["reasoning_effort"],
-        per_task=given["per_task"],
-        rollout_s=given["rollout_time"],
-        concurrency=given["concurrency"],
-        success_threshold=given["success_threshold"],
-        host=given["gateway_host"],
-        port=given["gateway_port"],
-    )
-
-
-def _temperatures(texts: Iterable[str]) -> tuple[float, ...]:
-    """Return the temperatures that options list, each once, in their order.
-
-    Raises:
-        UsageError: One is no number from 0 to 2.
-    """
-    found = []
-    for text in (part for one in texts for part in one.split(",")):
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not 0 <= value <= 2:  # not a number compares as neither
-            raise UsageError(f"--temperature: wanted numbers from 0 to 2, got {text!r}")
-        found.append(value)
-    return tuple(dict.fromkeys(found))
-
-
-def labelled(names: Iterable[str], environment: str) -> dict[str, Any]:
-    """Return policies by their labels; one without a label is labelled by its name.
-
-    Raises:
-        UsageError: There is no such policy, or two have one label.
-    """
-    found: dict[str, Any] = {}
-    for given in names:
-        match = _LABEL.fullmatch(given)
-        label, name = match.groups() if match else (_SECRET.sub("", given), given)
-        if label in found:
-            raise UsageError(
-                f"--policy: wanted a label of its own for each, got {label!r} twice: give LABEL=NAME"
-            )
-        found[label] = find_policy(name, environment)
-    return found
 
 
 async def _shown(work: Any, results: Results, *, is_matrix: bool, out: str | None) -> None:
@@ -225,10 +186,10 @@ async def _shown(work: Any, results: Results, *, is_matrix: bool, out: str | Non
         if is_matrix and results.cells:
             click.echo(table(results.cells))
             click.echo(f"results in {results.folder}", err=True)
+        if out is not None and results.lines:
+            results.write_rollouts(Path(out))
     if not is_matrix:
         click.echo(json.dumps(results.cells[0].to_json(), indent=2))
-    if out is not None:
-        results.write_rollouts(Path(out))
 
 
 async def _with_policies(
@@ -264,9 +225,10 @@ async def with_engine(
     """
     engine = await open_engine(config)
     try:
-        for label, state in states.items():
-            if state is not None:
-                await engine.load_state(state)
+        for label, named in states.items():
+            state = named or config.resume_from_model_package
+            if state:  # the optimizer is of no use here, and not every package has one
+                await engine.load_state(state, with_optimizer=False)
             capture = composing.capture(config, engine, sampler_of)
             capture.bind(await engine.save_weights_and_get_sampling_client(), 0)
             await _play(asked, rows, capture.gateway, capture.gateway, label, results)
@@ -285,6 +247,7 @@ async def _play(
     agent = composing.agent_of(
         asked.agent_url,
         asked.agent_arn,
+        tps=asked.tps,
         concurrency=asked.concurrency,
         rollout_s=asked.rollout_s,
     )
@@ -296,40 +259,15 @@ async def _play(
             sampling = SamplingParams(asked.temperatures[0], None, asked.max_tokens)
             await rollouts.preflight(rows[0].payload, sampling)
             for temperature in asked.temperatures:
-                report, groups = await evaluate(
-                    rollouts,
-                    [row.payload for row in rows],
-                    sampling=replace(sampling, temperature=temperature),
-                    per_task=asked.per_task,
-                    success_threshold=asked.success_threshold,
-                )
+                try:
+                    report, groups = await evaluate(
+                        rollouts,
+                        [row.payload for row in rows],
+                        sampling=replace(sampling, temperature=temperature),
+                        per_task=asked.per_task,
+                        success_threshold=asked.success_threshold,
+                    )
+                except RolloutsFailed as error:
+                    results.keep(label, temperature, error.groups)
+                    raise
                 results.add(Cell(label, temperature, asked.reasoning_effort, report), groups)
-
-
-def states_of(checkpoints: Iterable[str]) -> dict[str, str | None]:
-    """Return an engine's names of states by their labels; `None` for the model before training.
-
-    Raises:
-        UsageError: Two have one label, or the model before training is not the first: no engine goes back to it.
-    """
-    found: dict[str, str | None] = {}
-    for given in checkpoints:
-        match = _LABEL.fullmatch(given)
-        label, name = match.groups() if match else (given, given)
-        if label in found:
-            raise UsageError(
-                f"--checkpoint: wanted a label of its own for each, got {label!r} twice: give LABEL=NAME"
-            )
-        if name == BASE and found:
-            raise UsageError(f"--checkpoint: wanted {BASE!r} first, got it after {list(found)!r}")
-        found[label] = None if name == BASE else _state_of(name)
-    return found
-
-
-def _state_of(checkpoint: str) -> str:
-    """Return the engine's name of a state: what a run's record says, or the name itself."""
-    from rft_agent_sdk.training.checkpoint import read_checkpoint
-
-    if checkpoint.endswith(".json") and Path(checkpoint).is_file():
-        return read_checkpoint(checkpoint).engine_state
-    return checkpoint

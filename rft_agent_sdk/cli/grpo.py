@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rft_agent_sdk.cli import composing
+from rft_agent_sdk.cli.trackers import open_trackers
 from rft_agent_sdk.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def command(
         plan = asdict(config.plan(len(rows), len(eval_rows)))
         click.echo(json.dumps({"config": config.model_dump(), "plan": plan}, indent=2))
         return 0
+    composing.check_engine(config)
     work = train(config, rows, eval_rows, resume=resume, preflight=preflight)
     return composing.run(work)
 
@@ -83,45 +84,139 @@ async def train(
         sampler_of: See `composing.capture`.
 
     Raises:
-        UsageError: There is no checkpoint to resume from, or a run in the folder that nobody resumes.
+        UsageError: There is no checkpoint to resume from, a run in the folder that nobody resumes or another
+            that is at work in it, or a place that cannot be written or served. Nothing was billed then.
     """
+    from rft_agent_sdk.training.files import locked
+
+    folder = _folder(config, resume)
+    with locked(folder.path):
+        checkpoint = _checkpoint(folder, resume)
+        dataset = _dataset(config, rows, checkpoint)
+        if checkpoint is not None and _is_over(config, folder, dataset):
+            click.echo(f"nothing is left of {str(folder.path)!r} to train: it is done", err=True)
+            return
+        changed = _changes(config, folder, checkpoint)
+        composing.check_gateway(config.agent_url, config.gateway_host, config.gateway_port)
+        folder.check_writable()
+        steps = config.plan(len(rows)).steps
+        trackers = await open_trackers(config, folder, steps, checkpoint)
+        with composing.closing(trackers):
+            _write_config(config, folder, checkpoint, changed)
+            engine = await open_engine(config)
+            try:
+                parts = _Parts(
+                    config, folder, trackers, dataset, [row.payload for row in eval_rows]
+                )
+                await _train(parts, engine, checkpoint, preflight=preflight, sampler_of=sampler_of)
+            finally:
+                await engine.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a run is made of before its engine is there."""
+
+    config: Config
+    folder: RunFolder
+    trackers: Trackers
+    dataset: Epochs
+    eval_payloads: list[Any]
+
+
+async def _train(
+    parts: _Parts,
+    engine: Engine,
+    checkpoint: Checkpoint | None,
+    *,
+    preflight: bool,
+    sampler_of: Callable[[Any, int], Any] | None,
+) -> None:
     from rft_agent_sdk.training.grpo import Run
     from rft_agent_sdk.training.grpo import train as train_run
     from rft_agent_sdk.training.rollouts import Rollouts
 
-    folder = _folder(config, resume)
-    checkpoint = folder.latest() if resume else None
-    dataset = _dataset(config, rows, checkpoint)
-    engine = await open_engine(config)
-    try:
-        if config.resume_from_model_package and checkpoint is None:
-            await engine.load_state(config.resume_from_model_package)
-        capture = composing.capture(config, engine, sampler_of)
-        steps = config.plan(len(rows)).steps
-        done = checkpoint.step if checkpoint else 0
-        known = checkpoint.loggers if checkpoint else {}
-        folder.write_config(config.model_dump())
-        with (
-            composing.serve(config, capture.gateway) as server,
-            composing.closing(trackers_of(config, folder, steps, done, known, engine)) as trackers,
-        ):
-            click.echo(f"run {folder.path}, gateway {server.url}", err=True)
-            settings = rollout_settings(config, server.url)
-            async with Rollouts(capture.gateway, _agent(config), settings) as rollouts:
-                run = Run(
-                    engine,
-                    rollouts,
-                    capture.bind,
-                    dataset,
-                    loop_settings(config),
-                    trackers,
-                    folder,
-                    eval_payloads=[row.payload for row in eval_rows],
-                    probe=preflight,
-                )
-                await train_run(run, checkpoint)
-    finally:
-        await engine.stop()
+    config = parts.config
+    session = getattr(engine, "session_name", None)
+    if session and not config.wandb_run_name:
+        parts.trackers.rename(session)
+    if config.resume_from_model_package and checkpoint is None:
+        await engine.load_state(config.resume_from_model_package)
+    capture = composing.capture(config, engine, sampler_of)
+    with composing.serve(config, capture.gateway) as server:
+        click.echo(f"run {parts.folder.path}, gateway {server.url}", err=True)
+        settings = rollout_settings(config, server.url)
+        async with Rollouts(capture.gateway, _agent(config), settings) as rollouts:
+            run = Run(
+                engine,
+                rollouts,
+                capture.bind,
+                parts.dataset,
+                loop_settings(config),
+                parts.trackers,
+                parts.folder,
+                eval_payloads=parts.eval_payloads,
+                probe=preflight,
+            )
+            await train_run(run, checkpoint)
+
+
+def _checkpoint(folder: RunFolder, resume: bool) -> Checkpoint | None:
+    """Return where to go on; `None` begins.
+
+    Raises:
+        UsageError: There is nothing to resume, or a run that is not resumed.
+    """
+    found = folder.latest()
+    if resume and found is None:
+        raise UsageError(
+            f"there is no checkpoint in {str(folder.checkpoints)!r} to resume from: begin without --resume"
+            + (", in another run_dir, or after removing this one" if folder.is_begun else "")
+        )
+    if not resume and found is not None:
+        raise UsageError(
+            f"{str(folder.path)!r} holds a run: go on with it by --resume, or name another run_dir"
+        )
+    if not resume and folder.is_begun:
+        raise UsageError(
+            f"{str(folder.path)!r} holds a run that ended before its first checkpoint, so there is nothing to "
+            "resume from: name another run_dir, or remove this one to begin again here (save_every saves more "
+            "often)"
+        )
+    return found
+
+
+def _is_over(config: Config, folder: RunFolder, dataset: Epochs) -> bool:
+    is_unpublished = config.save_weights_at_end and not folder.published.exists()
+    return dataset.epoch >= dataset.epochs and not is_unpublished
+
+
+def _changes(config: Config, folder: RunFolder, checkpoint: Checkpoint | None) -> list[str]:
+    """Return, and tell, what a resumed run is told otherwise than before.
+
+    Raises:
+        UsageError: It may not be.
+    """
+    from rft_agent_sdk.training.config_changes import changes
+
+    if checkpoint is None:
+        return []
+    found = changes(folder.read_config(), config.model_dump(mode="json"))
+    if found:
+        listed = "\n".join(f"  {line}" for line in found)
+        click.echo(
+            f"resumed with another config, after step {checkpoint.step}:\n{listed}", err=True
+        )
+    return found
+
+
+def _write_config(
+    config: Config, folder: RunFolder, checkpoint: Checkpoint | None, changed: list[str]
+) -> None:
+    """Write what the run is told; what it was told before is kept beside it."""
+    if checkpoint is None or changed:
+        old_until = checkpoint.step if checkpoint else None
+        folder.write_config(config.model_dump(mode="json"), old_until=old_until)
 
 
 def _dataset(config: Config, rows: list[Row], checkpoint: Checkpoint | None) -> Epochs:
@@ -154,7 +249,7 @@ def rollout_settings(config: Config, gateway_url: str) -> RolloutSettings:
         concurrency=config.max_concurrent_rollouts,
         retries=config.rollout_retries,
         failed_rollout=config.failed_rollout,
-        max_failure_rate=config.failure_rate_limit,
+        failure_rate_limit=config.failure_rate_limit,
     )
 
 
@@ -170,7 +265,7 @@ def loop_settings(config: Config) -> GrpoSettings:
         sampling=SamplingParams(config.temperature, 1.0, config.max_new_tokens),
         advantage=_advantage(config),
         loss=config.loss,
-        loss_config=None if config.loss == "importance_sampling" else bounds,
+        loss_config=bounds,
         adam=config.adam,
         refill_flat_groups=config.refill_flat_groups,
         kl_stop=config.kl_stop,
@@ -182,54 +277,6 @@ def loop_settings(config: Config) -> GrpoSettings:
         seed=config.seed,
         save_weights_at_end=config.save_weights_at_end,
     )
-
-
-def trackers_of(
-    config: Config, folder: RunFolder, steps: int, done: int, known: Any, engine: Engine
-) -> Trackers:
-    """Return where a run's metrics go.
-
-    Args:
-        config: The run's.
-        folder: The run's.
-        steps: How many there will be.
-        done: How many there were.
-        known: Ids under which trackers know the run.
-        engine: A training session's name is the run's, unless it has one.
-    """
-    from rft_agent_sdk.training.tracking import (
-        ConsoleTracker,
-        JsonlTracker,
-        MLflowTracker,
-        Tracker,
-        Trackers,
-        WandbTracker,
-    )
-
-    name = config.wandb_run_name or getattr(engine, "session_name", None) or folder.path.name
-    told = config.model_dump()
-    found: list[Tracker] = [
-        ConsoleTracker(functools.partial(click.echo, err=True), steps),
-        JsonlTracker(folder.metrics, resume_after=done),
-    ]
-    uri = config.mlflow_uri
-    if not uri and all(map(importlib.util.find_spec, ("mlflow", "sqlalchemy"))):
-        uri = f"sqlite:///{(folder.path / 'mlflow.db').resolve()}"
-    if uri and uri != "none":
-        run_id = known.get(MLflowTracker.__name__)
-        found.append(MLflowTracker(uri, run_name=name, run_id=run_id, config=told))
-    if config.wandb_project:
-        run_id = known.get(WandbTracker.__name__)
-        found.append(
-            WandbTracker(
-                config.wandb_project,
-                run_name=name,
-                run_id=run_id,
-                config=told,
-                folder=folder.path,
-            )
-        )
-    return Trackers(found)
 
 
 def _advantage(config: Config) -> Callable[[Any], Advantages]:
@@ -249,10 +296,6 @@ def _folder(config: Config, resume: bool) -> RunFolder:
         raise UsageError("--resume needs to know which run: name its folder as run_dir")
     path = config.run_dir or Path("runs") / datetime.now(UTC).strftime("grpo-%Y%m%d-%H%M%S")
     folder = RunFolder(path, rollouts=config.rollout_log_path or None)
-    if resume and folder.latest() is None:
+    if resume and not folder.checkpoints.is_dir() and not folder.is_begun:
         raise UsageError(f"there is no checkpoint in {str(folder.checkpoints)!r} to resume from")
-    if not resume and folder.is_begun:
-        raise UsageError(
-            f"{str(folder.path)!r} holds a run: go on with it by --resume, or name another run_dir"
-        )
     return folder

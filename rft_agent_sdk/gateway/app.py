@@ -15,6 +15,7 @@ from rft_agent_sdk.gateway.core import Gateway
 from rft_agent_sdk.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from rft_agent_sdk.gateway.refusal import Refusal, Shape
 from rft_agent_sdk.gateway.reports import complete_rollout, update_reward
+from rft_agent_sdk.gateway.rollout import Call
 from rft_agent_sdk.gateway.visit import Dropped, Visit
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,8 @@ async def _serve(gateway: Gateway, exchange: Exchange) -> None:
     if route is not None and route.is_admin and not gateway.has_admin:
         route = None
     if route is None or route.method != exchange.method:
+        if exchange.path not in _ROUTES:  # such as a client whose base URL lacks the /v1
+            _record_lost(gateway, exchange)
         await _refuse_route(exchange, route)
         return
     is_unrecorded = route.is_probe or route.is_admin
@@ -108,6 +111,11 @@ async def _serve(gateway: Gateway, exchange: Exchange) -> None:
             await visit.hang_up()
         else:
             await visit.refuse(Refusal(500, "the gateway failed; its log says why"))
+
+
+def _record_lost(gateway: Gateway, exchange: Exchange) -> None:
+    operation = f"{exchange.method} {exchange.path:.200}"
+    gateway.record_stray(Call(operation=operation, at=gateway.clock(), status=404))
 
 
 async def _refuse_route(exchange: Exchange, route: _Route | None) -> None:

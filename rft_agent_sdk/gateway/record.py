@@ -28,13 +28,17 @@ def split_rewards(
     Raises:
         UsageError: Neither one number nor one per turn, or a number that is not finite.
     """
-    values = tuple(map(float, rewards))
-    if not all(map(math.isfinite, values)):
-        raise UsageError(f"rewards must be finite, got {list(values)!r}")
+    try:
+        values = tuple(map(float, rewards))
+        if not all(map(math.isfinite, values)):
+            raise UsageError(f"rewards must be finite, got {list(values)!r}")
+        total = math.fsum(values)
+    except OverflowError:
+        raise UsageError("rewards, and their sum, must be finite, got larger ones") from None
     if len(values) <= 1:
         return (values[0] if values else None), None
     _check_per_turn(values, turns)
-    return math.fsum(values), values
+    return total, values
 
 
 def build_trajectory(

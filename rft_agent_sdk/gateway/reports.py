@@ -61,10 +61,18 @@ def _rewards(value: object) -> tuple[float, ...]:
     if not isinstance(value, list) or not value:
         raise _bad("Rewards", "a list of at least one number", value)
     for index, reward in enumerate(value):
-        is_number = isinstance(reward, int | float) and not isinstance(reward, bool)
-        if not is_number or not math.isfinite(reward):
+        if not _is_finite(reward):
             raise _bad(f"Rewards[{index}]", "a finite number", reward)
     return tuple(float(reward) for reward in value)
+
+
+def _is_finite(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer past every float
+        return False
 
 
 def _outcome(rollout: GatewayRollout, body: JSON) -> Outcome | None:

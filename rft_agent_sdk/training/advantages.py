@@ -32,7 +32,7 @@ DEFAULT_EPS = 1e-6
 """Added to the standard deviation, so that a nearly flat group is not blown up."""
 _FLAT = 1e-9
 """Rewards that differ by less, relative to the largest, differ by rounding only."""
-_LARGEST = 1e100
+LARGEST_REWARD = 1e100
 """Beyond it a squared reward could overflow."""
 
 
@@ -51,9 +51,9 @@ class Scored:
     def __post_init__(self) -> None:
         given = (() if self.reward is None else (self.reward,)) + (self.per_turn or ())
         for reward in given:
-            if not abs(reward) <= _LARGEST:  # not a number compares false
+            if not abs(reward) <= LARGEST_REWARD:  # not a number compares false
                 raise UsageError(
-                    f"rewards must be finite and at most {_LARGEST:g} in magnitude, got {reward!r} for "
+                    f"rewards must be finite and at most {LARGEST_REWARD:g} in magnitude, got {reward!r} for "
                     f"rollout {self.rollout_id!r}"
                 )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.training.files import check_writable, naming
 from rft_agent_sdk.types import JSON
 
 _FORMAT = 1
@@ -36,7 +37,7 @@ class Checkpoint:
 
 
 class RunFolder:
-    """The folder of a run: config.json, metrics.jsonl, rollouts.jsonl, checkpoints/."""
+    """The folder of a run: config.json, metrics.jsonl, rollouts.jsonl, checkpoints/, weights.json."""
 
     def __init__(self, path: Path | str, *, rollouts: Path | str | None = None) -> None:
         """Name the folder; it is made when something is written.
@@ -46,6 +47,7 @@ class RunFolder:
             rollouts: The file of rollouts, where it is to be elsewhere.
         """
         self.path = Path(path)
+        self._is_elsewhere = rollouts is not None
         self.rollouts = self.path / "rollouts.jsonl" if rollouts is None else Path(rollouts)
         """One line a rollout."""
 
@@ -65,10 +67,53 @@ class RunFolder:
         has_metrics = self.metrics.exists() and self.metrics.stat().st_size > 0
         return has_metrics or any(self.checkpoints.glob("step-*.json"))
 
-    def write_config(self, config: Mapping[str, Any]) -> None:
-        """Write what the run was told."""
+    @property
+    def published(self) -> Path:
+        """Names the weights that were published at the end."""
+        return self.path / "weights.json"
+
+    def check_writable(self) -> None:
+        """Make sure that the run can be written down, before anything is paid for.
+
+        Raises:
+            UsageError: It cannot; the message names the setting.
+        """
+        check_writable(self.metrics, "run_dir")
+        check_writable(self.rollouts, "rollout_log_path" if self._is_elsewhere else "run_dir")
+
+    def read_config(self) -> dict[str, Any]:
+        """Return what the run was told last; empty where that cannot be read."""
+        try:
+            found = json.loads((self.path / "config.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write_config(self, config: Mapping[str, Any], *, old_until: int | None = None) -> None:
+        """Write what the run was told.
+
+        Args:
+            config: All of it.
+            old_until: The step up to which the one written before held, if it is to be kept.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        _write(self.path / "config.json", dict(config))
+        path = self.path / "config.json"
+        if old_until is not None and path.exists():
+            path.replace(self.path / f"config-until-step-{old_until:06d}.json")
+        _write(path, dict(config))
+
+    def write_published(self, step: int, name: str) -> None:
+        """Write the name of weights that are ready for inference."""
+        _write(self.published, {"step": step, "weights": name})
+
+    def recent(self, step: int, count: int) -> list[dict[str, Any]]:
+        """Return the metrics of the last `count` steps up to a step, in order."""
+        if not self.metrics.is_file():
+            return []
+        with naming(self.metrics):
+            lines = self.metrics.read_text("utf-8", "replace").splitlines()
+        found = [one for one in map(_record, lines) if 0 < one.get("step", 0) <= step]
+        return found[-count:]
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint whole, or not at all; return its file."""
@@ -109,11 +154,20 @@ def _write(path: Path, value: JSON) -> None:
     """Write JSON so that a reader, after a crash too, finds the old file or the new one."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     draft = path.with_suffix(".tmp")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    with naming(draft):
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+
+
+def _record(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _step_of(path: Path) -> int:

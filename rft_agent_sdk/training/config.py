@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.training import config_yaml
 from rft_agent_sdk.training.advantages import DEFAULT_EPS, AdvantageMethod
+from rft_agent_sdk.training.config_forms import (
+    FORMS,
+    Bucket,
+    Group,
+    Model,
+    Package,
+    Region,
+    Role,
+    Runtime,
+    Url,
+)
 from rft_agent_sdk.training.engines.base import AdamParams
 from rft_agent_sdk.training.health import FINDINGS
 
@@ -40,28 +51,6 @@ SECTIONS = {
 """Heading of each part of the example, by the first key under it."""
 
 _SESSION_KEYS = ("role_arn", "base_model_arn", "s3_output_path", "model_package_group_arn")
-_ARN = r"arn:aws[a-z-]*"
-
-_Role = Annotated[str, StringConstraints(pattern=rf"^$|^{_ARN}:iam::\d{{12}}:role/\S+$")]
-_Model = Annotated[
-    str,
-    StringConstraints(pattern=rf"^$|^{_ARN}:sagemaker:[a-z0-9-]+:(aws|\d{{12}}):hub-content/\S+$"),
-]
-_Bucket = Annotated[str, StringConstraints(pattern=r"^$|^s3://[^/\s]+(/\S*)?$")]
-_Group = Annotated[
-    str,
-    StringConstraints(
-        pattern=rf"^$|^{_ARN}:sagemaker:[a-z0-9-]+:\d{{12}}:model-package-group/\S+$"
-    ),
-]
-_Package = Annotated[
-    str, StringConstraints(pattern=rf"^$|^{_ARN}:sagemaker:[a-z0-9-]+:\d{{12}}:model-package/\S+$")
-]
-_Runtime = Annotated[
-    str,
-    StringConstraints(pattern=rf"^$|^{_ARN}:bedrock-agentcore:[a-z0-9-]+:\d{{12}}:runtime/[\w-]+$"),
-]
-_Url = Annotated[str, StringConstraints(pattern=r"^$|^https?://[^/\s]+\S*$")]
 _Count = Annotated[int, Field(ge=1)]
 _CountOrAll = Annotated[int, Field(ge=0)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -95,29 +84,29 @@ class Config(BaseModel):
 
     engine: Literal["sagemaker", "local"] = "sagemaker"
     """What owns the weights: a SageMaker Training Session, or this machine."""
-    region: Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] = "us-east-1"
+    region: Region = "us-east-1"
     """AWS region of the training session."""
-    role_arn: _Role = ""
+    role_arn: Role = ""
     """SageMaker execution role, such as arn:aws:iam::123456789012:role/Training. Required by the engine
     sagemaker."""
-    base_model_arn: _Model = ""
+    base_model_arn: Model = ""
     """Base model to fine-tune, such as
     arn:aws:sagemaker:us-east-1:aws:hub-content/SageMakerPublicHub/Model/NAME; the agent gets it as model_id.
     Required by the engine sagemaker."""
-    s3_output_path: _Bucket = ""
+    s3_output_path: Bucket = ""
     """S3 prefix of checkpoints, such as s3://bucket/prefix. Required by the engine sagemaker."""
-    model_package_group_arn: _Group = ""
+    model_package_group_arn: Group = ""
     """Model package group that takes saved states and weights, such as
     arn:aws:sagemaker:us-east-1:123456789012:model-package-group/NAME. Required by the engine sagemaker."""
-    resume_from_model_package: _Package = ""
+    resume_from_model_package: Package = ""
     """Model package whose adapter and optimizer to start from; empty starts from the base model."""
     base_model: str = ""
     """Folder or name of the model to fine-tune here. Required by the engine local."""
 
-    agent_runtime_arn: _Runtime = ""
+    agent_runtime_arn: Runtime = ""
     """AgentCore runtime of the agent, such as
     arn:aws:bedrock-agentcore:us-east-1:123456789012:runtime/ID. Either this or agent_url is required."""
-    agent_url: _Url = ""
+    agent_url: Url = ""
     """Address of an agent that is served elsewhere, such as http://127.0.0.1:8080, in place of a runtime."""
 
     lora_rank: _Count = 32
@@ -233,8 +222,7 @@ class Config(BaseModel):
 
     @pydantic.model_validator(mode="after")
     def _check_together(self) -> Self:
-        problems = list(_conflicts(self.model_dump()))
-        if problems:
+        if problems := list(_conflicts(self.model_dump())):
             raise ValueError("; ".join(problems))
         return self
 
@@ -293,9 +281,9 @@ def load_config(path: str | Path, overrides: Mapping[str, object] | None = None)
     try:
         return Config.model_validate(values)
     except pydantic.ValidationError as error:
-        problems = [_problem(entry) for entry in error.errors(include_url=False)]
-    if not any(problem.startswith("missing") for problem in problems):
-        problems += [text for text in _conflicts(values) if text.startswith("missing")]
+        wrong = [entry for entry in error.errors(include_url=False) if entry["loc"]]
+    problems = [_problem(entry) for entry in wrong]
+    problems += _conflicts(values, {entry["loc"][0] for entry in wrong})
     listed = "\n".join(f"  {problem}" for problem in problems)
     raise UsageError(f"config {str(path)!r} needs {len(problems)} corrections:\n{listed}")
 
@@ -309,7 +297,12 @@ def read_override(text: str) -> tuple[str, object]:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise UsageError(f"a config override must be key=value, got {text!r}")
-    return key.strip(), config_yaml.parse(value, f"the value of {key.strip()!r}")
+    key = key.strip()
+    if not value.strip():
+        raise UsageError(
+            f"a config override must have a value, got {text!r}: for an empty text write {key}='\"\"'"
+        )
+    return key, config_yaml.parse(value, f"the value of {key!r}")
 
 
 def example() -> str:
@@ -317,34 +310,61 @@ def example() -> str:
     return config_yaml.describe(Config, SECTIONS)
 
 
-def _conflicts(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with keys together; `values` may be unchecked, and may lack keys."""
+def _conflicts(
+    values: Mapping[str, Any], wrong: Container[int | str] = frozenset()
+) -> Iterator[str]:
+    """Yield what is wrong with keys together.
+
+    Args:
+        values: They may be unchecked, and may lack keys.
+        wrong: Keys that were told to be wrong by themselves; nothing further follows from their values.
+    """
 
     def value(key: str) -> Any:
         return values.get(key, Config.model_fields[key].default)
 
-    sagemaker = value("engine") == "sagemaker"
-    wanted = (*(_SESSION_KEYS if sagemaker else ("base_model",)), "dataset_path")
-    missing = [key for key in wanted if not value(key)]
-    if not value("agent_runtime_arn") and not value("agent_url"):
+    yield from _missing(value, wrong)
+    for keys, text in _contradictions(value):
+        if not any(key in wrong for key in keys):
+            yield text
+
+
+def _missing(value: Callable[[str], Any], wrong: Container[int | str]) -> Iterator[str]:
+    required = _SESSION_KEYS if value("engine") == "sagemaker" else ("base_model",)
+    wanted = (*(() if "engine" in wrong else required), "dataset_path")
+    missing = [key for key in wanted if key not in wrong and not value(key)]
+    agents = ("agent_runtime_arn", "agent_url")
+    if not any(key in wrong or value(key) for key in agents):
         missing.append("agent_runtime_arn (or agent_url)")
     if missing:
         yield f"missing, and required: {', '.join(missing)}"
+
+
+def _contradictions(value: Callable[[str], Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield what is wrong, and the keys it follows from. A value of a wrong type must pass through here."""
     if value("agent_runtime_arn") and value("agent_url"):
-        yield "agent_runtime_arn and agent_url: wanted exactly one of the two, got both"
+        yield (
+            ("agent_runtime_arn", "agent_url"),
+            "agent_runtime_arn and agent_url: wanted exactly one of the two, got both",
+        )
     if value("save_every") == 0:
-        yield "save_every: wanted -1 (only at the end) or at least 1, got 0"
+        yield ("save_every",), "save_every: wanted -1 (only at the end) or at least 1, got 0"
     for key in ("base_model_arn", "model_package_group_arn", "resume_from_model_package"):
         region = _region_of(value(key))
         if region and region != value("region"):
-            yield f"{key}: wanted one in the region {value('region')!r}, got one in {region!r}"
+            told = f"{key}: wanted one in the region {value('region')!r}, got one in {region!r}"
+            yield (key, "region"), told
     new, context = value("max_new_tokens"), value("max_context_tokens")
     if not isinstance(new, int) or not isinstance(context, int):
-        return  # told already
+        return
     if new >= context:
-        yield f"max_new_tokens: wanted less than max_context_tokens ({context}), got {new}"
-    if sagemaker and new < 512:
-        yield f"max_new_tokens: wanted at least 512, the least a training session samples, got {new}"
+        told = f"max_new_tokens: wanted less than max_context_tokens ({context}), got {new}"
+        yield ("max_new_tokens", "max_context_tokens"), told
+    if value("engine") == "sagemaker" and new < 512:
+        told = (
+            f"max_new_tokens: wanted at least 512, the least a training session samples, got {new}"
+        )
+        yield ("max_new_tokens", "engine"), told
 
 
 def _findings(value: object) -> tuple[str, ...]:
@@ -375,7 +395,12 @@ def _problem(entry: Any) -> str:
     if entry["type"] == "extra_forbidden":
         near = difflib.get_close_matches(key, Config.model_fields, 1)
         return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    if entry["input"] is None:
+        default = Config.model_fields[key].default if key in Config.model_fields else None
+        return f"{key}: wanted a value, got none: leave the key out for its default, {default!r}"
     wanted = entry["msg"].removeprefix("Input should ").removeprefix("be ")
+    if entry["type"] == "string_pattern_mismatch":
+        wanted = FORMS.get(key, wanted)
     return f"{key}: wanted {wanted}, got {entry['input']!r}"
 
 

@@ -11,18 +11,24 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rft_agent_sdk.errors import RolloutsFailed
+from rft_agent_sdk.errors import EngineError, RolloutsFailed
 from rft_agent_sdk.training.advantages import METHODS, Advantage, Advantages, Scored, score
 from rft_agent_sdk.training.checkpoint import Checkpoint, RunFolder
 from rft_agent_sdk.training.dataset import Epochs, Row
 from rft_agent_sdk.training.datums import build_datums
-from rft_agent_sdk.training.engines.base import AdamParams, Datum, Engine, LossName
-from rft_agent_sdk.training.evaluate import evaluate
-from rft_agent_sdk.training.health import Health, health_metrics
+from rft_agent_sdk.training.engines.base import (
+    AdamParams,
+    Datum,
+    Engine,
+    LossName,
+    StepMetrics,
+)
+from rft_agent_sdk.training.evaluate import report_of
+from rft_agent_sdk.training.health import REMEMBERED, Health, health_metrics
 from rft_agent_sdk.training.metrics import batch_metrics, rollout_metrics
 from rft_agent_sdk.training.rollouts import Group, Rollouts, derived
 from rft_agent_sdk.training.tracking import JsonlTracker, Trackers
@@ -96,12 +102,17 @@ class Run:
     """Steps so far that had no datum to train on."""
     saved: int = 0
     """The step of the last checkpoint."""
+    health: Health = field(default_factory=Health)
+    """Tells what goes wrong."""
     is_updating: bool = False
-    """Whether the weights are in between two steps, so that they belong to none."""
+    """Whether the optimizer is at work, so that what the weights are is not known."""
 
 
 async def train(run: Run, resume: Checkpoint | None = None) -> Run:
     """Train until the dataset is over; stop the engine, whatever happens.
+
+    However it ends, what was trained since the last checkpoint is saved first, where that can be: the engine
+    works, and is not in the midst of an update.
 
     Args:
         run: Its parts. With `resume`, the dataset must stand where the checkpoint says.
@@ -109,58 +120,48 @@ async def train(run: Run, resume: Checkpoint | None = None) -> Run:
 
     Raises:
         UsageError: The probe sampled nothing; the message says what to look at.
-        RolloutsFailed: Too many rollouts of a step failed; a checkpoint of the step before it was saved.
-        CancelledError: The task was cancelled; a checkpoint of the step before it was saved, unless the
-            weights were just being updated: then the last checkpoint is the one to resume from.
+        RolloutsFailed: Too many rollouts of a step failed.
+        EngineError: The engine refused, failed or did not end an operation.
+        CancelledError: The task was cancelled.
     """
-    settings = run.settings
-    health = Health()
-    log = JsonlTracker(run.folder.rollouts, resume_after=resume.step if resume else 0)
     try:
-        await _start(run, resume)
-        while rows := run.dataset.take(settings.batch_size):
-            metrics: dict[str, float] = {}
-            with _timed(metrics, "time/step"):
-                with _timed(metrics, "time/rollout"):
-                    groups = await _play(run, rows)
-                metrics |= rollout_metrics(groups, run.version, settings.success_threshold)
-                metrics |= health_metrics([one for group in groups for one in group.rollouts])
-                _log_rollouts(log, run.step + 1, groups)
-
-                datums, told = _prepare(groups, settings)
-                metrics |= told
-
-                with _timed(metrics, "time/train"):
-                    metrics |= await _update(run, datums)
-
-            run.step += 1
-            run.cursor = run.dataset.state()
-            metrics |= {"training/global_step": run.step, "training/epoch": run.dataset.epoch}
-            health.watch(metrics)
-            is_last = _is_over(run, metrics, health.present)
-            try:
-                if run.eval_payloads and (is_last or _is_due(run.step, settings.eval_every)):
-                    with _timed(metrics, "time/eval"):
-                        metrics |= await _evaluate(run, log)
-            finally:  # a step that is done is told, whatever becomes of its evaluation
-                run.trackers.log(run.step, metrics)
-            if is_last or _is_due(run.step, settings.save_every):
-                await _save(run)
-            if is_last:
-                break
-        if settings.save_weights_at_end:
-            logger.info("weights=<%s> | published", await run.engine.save_weights("end of the run"))
-    except RolloutsFailed:
-        await _save(run)  # the weights are those of the last step: nothing was updated since
-        raise
-    except asyncio.CancelledError:
-        if not run.is_updating and run.step > run.saved:
-            await _save(run)
+        with contextlib.closing(
+            JsonlTracker(run.folder.rollouts, resume_after=resume.step if resume else 0)
+        ) as log:
+            await _train(run, resume, log)
+    except BaseException as error:
+        await _rescue(run, error)
         raise
     finally:
-        log.close()
         await asyncio.shield(run.engine.stop())
     return run
+
+
+async def _train(run: Run, resume: Checkpoint | None, log: JsonlTracker) -> None:
+    settings = run.settings
+    await _start(run, resume)
+    while rows := run.dataset.take(settings.batch_size):
+        metrics: dict[str, float] = {}
+        done = run.step
+        try:
+            with _timed(metrics, "time/step"):
+                await _step(run, rows, log, metrics)
+            run.health.watch(metrics)
+            is_last = _is_over(run, metrics, run.health.present)
+            if run.eval_payloads and (is_last or _is_due(run.step, settings.eval_every)):
+                with _timed(metrics, "time/eval"):
+                    metrics |= await _evaluate(run, log)
+        finally:  # a step that is done is told, whatever becomes of what follows it
+            if run.step > done:
+                run.trackers.log(run.step, metrics)
+        if is_last or _is_due(run.step, settings.save_every):
+            await _save(run)
+        if is_last:
+            break
+    if settings.save_weights_at_end:
+        name = await run.engine.save_weights("end of the run")
+        logger.info("weights=<%s> | published", name)
+        run.folder.write_published(run.step, name)
 
 
 async def _start(run: Run, resume: Checkpoint | None) -> None:
@@ -171,6 +172,7 @@ async def _start(run: Run, resume: Checkpoint | None) -> None:
         run.step = run.saved = resume.step
         run.version = int(resume.counts["version"])
         run.skipped = int(resume.counts["skipped_steps"])
+        run.health.recall(run.folder.recent(resume.step, REMEMBERED))
     await _rebind(run)
     if run.probe:
         await run.rollouts.preflight(run.dataset.rows[0].payload, run.settings.sampling)
@@ -181,24 +183,59 @@ async def _rebind(run: Run) -> None:
     run.bind(await run.engine.save_weights_and_get_sampling_client(), run.version)
 
 
-async def _play(run: Run, rows: Sequence[Row]) -> list[Group]:
+async def _step(
+    run: Run, rows: Sequence[Row], log: JsonlTracker, metrics: dict[str, float]
+) -> None:
+    """Play, compare, update; `metrics` takes the step's numbers as they come."""
+    settings = run.settings
+    with _timed(metrics, "time/rollout"):
+        groups = await _play(run, rows, log)
+    metrics |= rollout_metrics(groups, run.version, settings.success_threshold)
+    metrics |= health_metrics([one for group in groups for one in group.rollouts])
+    datums, told = _prepare(groups, settings)
+    metrics |= told
+    with _timed(metrics, "time/train"):
+        await _update(run, datums, metrics)
+
+
+async def _play(run: Run, rows: Sequence[Row], log: JsonlTracker) -> list[Group]:
     """Play a group of each row; where it is wanted, play further rows in place of flat groups."""
     settings = run.settings
-    groups = await _play_rows(run, rows, 0)
-    for refill in range(_REFILLS if settings.refill_flat_groups else 0):
+    groups: list[Group] = []
+    chosen = rows
+    for refill in range(1 + (_REFILLS if settings.refill_flat_groups else 0)):
+        played = run.rollouts.run_batch(
+            [row.payload for row in chosen],
+            settings.group_size,
+            settings.sampling,
+            derived(settings.seed, run.step + 1, refill),
+        )
+        groups += await _logged(played, log, run.step + 1, first=len(groups))
         missing = len(rows) - sum(not group.is_flat for group in groups)
-        more = run.dataset.take(missing)
-        if not more:
+        if refill == _REFILLS or not settings.refill_flat_groups:
             break
-        groups += await _play_rows(run, more, refill + 1)
+        chosen = run.dataset.take(missing)
+        if not chosen:
+            break
     return groups
 
 
-async def _play_rows(run: Run, rows: Sequence[Row], refill: int) -> list[Group]:
-    settings = run.settings
-    payloads = [row.payload for row in rows]
-    seed = derived(settings.seed, run.step + 1, refill)
-    return await run.rollouts.run_batch(payloads, settings.group_size, settings.sampling, seed)
+async def _logged(
+    playing: Awaitable[list[Group]],
+    log: JsonlTracker,
+    step: int,
+    *,
+    first: int = 0,
+    is_eval: bool = False,
+) -> list[Group]:
+    """Return what was played once it is written down: also where so much of it failed that the run ends."""
+    try:
+        groups = await playing
+    except RolloutsFailed as error:
+        _log_rollouts(log, step, error.groups, first=first, is_eval=is_eval)
+        raise
+    _log_rollouts(log, step, groups, first=first, is_eval=is_eval)
+    return groups
 
 
 def _prepare(
@@ -226,49 +263,72 @@ def _moves(advantage: Advantage) -> bool:
     return any(advantage) if isinstance(advantage, tuple) else advantage != 0
 
 
-async def _update(run: Run, datums: Sequence[Datum]) -> dict[str, float]:
+async def _update(run: Run, datums: Sequence[Datum], metrics: dict[str, float]) -> None:
     """Make one optimizer step and sample the new weights; without a datum, neither."""
     settings = run.settings
-    if not datums:
-        run.skipped += 1
-        logger.warning("step=<%s> | skipped: no datum to train on", run.step + 1)
-        return {"training/skipped_steps": run.skipped}
-    run.is_updating = True
-    told = dict(
-        await run.engine.forward_backward(
+    if datums:
+        told = await run.engine.forward_backward(
             datums, settings.loss, loss_fn_config=settings.loss_config
         )
-    )
-    told |= await run.engine.optim_step(settings.adam)
-    run.version += 1
-    await _rebind(run)
+        metrics |= {f"train/{name}": float(value) for name, value in told.items()}
+        told = await _optimize(run)
+        metrics |= {f"train/{name}": float(value) for name, value in told.items()}
+    else:
+        run.skipped += 1
+        logger.warning("step=<%s> | skipped: no datum to train on", run.step + 1)
+    run.step += 1  # from here on the step is done, whatever becomes of sampling its weights
+    run.cursor = run.dataset.state()
+    metrics |= {
+        "training/skipped_steps": run.skipped,
+        "training/global_step": run.step,
+        "training/epoch": run.dataset.epoch,
+    }
+    if datums:
+        await _rebind(run)
+
+
+async def _optimize(run: Run) -> StepMetrics:
+    run.is_updating = True
+    try:
+        told = await run.engine.optim_step(run.settings.adam)
+    except EngineError as error:
+        run.is_updating = not error.usable  # usable: it has changed nothing
+        raise
     run.is_updating = False
-    found = {f"train/{name}": float(value) for name, value in told.items()}
-    return {**found, "training/skipped_steps": run.skipped}
+    run.version += 1
+    return told
 
 
 async def _evaluate(run: Run, log: JsonlTracker) -> dict[str, float]:
     settings = run.settings
-    report, groups = await evaluate(
-        run.rollouts,
-        run.eval_payloads,
-        sampling=settings.eval_sampling,
-        seed=derived(settings.seed, "evaluation"),
-        success_threshold=settings.success_threshold,
-    )
-    _log_rollouts(log, run.step, groups, is_eval=True)
-    return report.metrics()
+    seed = derived(settings.seed, "evaluation")
+    playing = run.rollouts.run_batch(run.eval_payloads, 1, settings.eval_sampling, seed)
+    groups = await _logged(playing, log, run.step, is_eval=True)
+    return report_of(groups, success_threshold=settings.success_threshold).metrics()
 
 
 async def _save(run: Run) -> None:
     """Save where the run stands. The record is written last: what it names is there."""
     name = await run.engine.save_state(f"step {run.step}")
+    logger.info("step=<%s>, state=<%s> | saved", run.step, name)
     counts = {"version": run.version, "skipped_steps": run.skipped}
     path = run.folder.save(
         Checkpoint(run.step, name, run.cursor, counts, loggers=run.trackers.run_ids)
     )
     run.saved = run.step
-    logger.info("step=<%s>, state=<%s> | saved %s", run.step, name, path)
+    logger.info("step=<%s> | --resume goes on from %s", run.step, path)
+
+
+async def _rescue(run: Run, error: BaseException) -> None:
+    """Save what was trained since the last checkpoint before an error ends the run, where that can be."""
+    is_broken = isinstance(error, EngineError) and not error.usable
+    if run.step <= run.saved or run.is_updating or is_broken:
+        return
+    logger.warning("step=<%s> | saving before the run ends: %s", run.step, type(error).__name__)
+    try:
+        await _save(run)
+    except Exception as failure:  # noqa: BLE001 - the first error is the one to be raised
+        logger.warning("step=<%s> | not saved: %s: %s", run.step, type(failure).__name__, failure)
 
 
 def _is_over(run: Run, metrics: Mapping[str, float], findings: Mapping[str, str]) -> bool:
@@ -288,9 +348,9 @@ def _is_due(step: int, every: int) -> bool:
 
 
 def _log_rollouts(
-    log: JsonlTracker, step: int, groups: Sequence[Group], *, is_eval: bool = False
+    log: JsonlTracker, step: int, groups: Sequence[Group], *, first: int, is_eval: bool
 ) -> None:
-    for number, group in enumerate(groups):
+    for number, group in enumerate(groups, first):
         for one in group.rollouts:
             log.write({"step": step, "eval": is_eval, "group": number, **one.to_json()})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rft_agent_sdk.training.rollouts import Played
@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 _WINDOW = 10
 """Steps whose mean is compared with that of as many before."""
+REMEMBERED = 2 * _WINDOW
+"""Steps that findings are made of."""
 _INFRASTRUCTURE = (Outcome.INFRASTRUCTURE_ERROR, Outcome.NO_SAMPLING)
 
 
@@ -97,7 +99,7 @@ class Health:
             tell: Takes a finding's name and what to do; `None` logs a warning.
         """
         self._tell = tell or _log
-        self._history: deque[Mapping[str, float]] = deque(maxlen=2 * _WINDOW)
+        self._history: deque[Mapping[str, float]] = deque(maxlen=REMEMBERED)
         self._present: dict[str, str] = {}
 
     @property
@@ -127,6 +129,13 @@ class Health:
             self._tell(name, found[name])
         self._present = found
         return frozenset(found)
+
+    def recall(self, steps: Iterable[Mapping[str, float | None]]) -> None:
+        """Take up the steps of a run that goes on; what they make was told already."""
+        tell, self._tell = self._tell, lambda name, text: None
+        for step in steps:
+            self.watch({name: value for name, value in step.items() if value is not None})
+        self._tell = tell
 
     def _rise(self, name: str) -> float:
         """Return by how much the mean of the window is above that of the one before; 0 until there are two."""

@@ -5,7 +5,7 @@ that an engine can be tested against it, token by token. A loss is a *sum* over 
 to feed a batch in parts is to add up losses and gradients.
 
 Per token, with `w` its weight, `A` its advantage, `p` the model's log-probability of the target and `q`
-the one it was sampled with, `r = exp(p - q)`, `clip(r) = min(max(r, low), high)`:
+the one it was sampled with, `r = exp(clamp(p - q, -20, 20))`, `clip(r) = min(max(r, low), high)`:
 
     cross_entropy         -w p
     importance_sampling   -w r A
@@ -14,7 +14,8 @@ the one it was sampled with, `r = exp(p - q)`, `clip(r) = min(max(r, low), high)
 
 Sources: ppo arXiv 1707.06347, equation 7; cispo arXiv 2506.13585, equation 4. The clip thresholds are
 bounds of the ratio itself, such as 0.8 and 1.2, not distances from 1. The managed service names these
-losses and publishes no formula.
+losses and publishes no formula. The clamp is ours: beyond 20 nats, a ratio of half a billion, `exp` is on its
+way to infinity and the token says nothing but that two models disagree; its slope by `p` is 0 there.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ Array: TypeAlias = npt.NDArray[np.float64]
 
 DEFAULT_CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 """What an engine of ours uses where no thresholds are given; a managed job's defaults are the same."""
+LOG_RATIO_BOUND = 20.0
+"""Nats that a token's log-ratio is clamped to, either way."""
 _ALLOWED = {"clip_low_threshold": (0.0, 1.0), "clip_high_threshold": (1.0, 10.0)}
 
 
@@ -163,7 +166,8 @@ def _cross_entropy(tokens: _Tokens, low: float, high: float) -> _Terms:
 
 def _importance_sampling(tokens: _Tokens, low: float, high: float) -> _Terms:
     gain = _ratio(tokens) * tokens.advantages
-    return _Terms(gain, gain, np.zeros_like(tokens.trains))  # r is its own derivative by p
+    slope = np.where(_is_clamped(tokens), 0.0, gain)  # elsewhere r is its own derivative by p
+    return _Terms(gain, slope, np.zeros_like(tokens.trains))
 
 
 def _ppo(tokens: _Tokens, low: float, high: float) -> _Terms:
@@ -171,7 +175,8 @@ def _ppo(tokens: _Tokens, low: float, high: float) -> _Terms:
     free = ratio * tokens.advantages
     bounded = np.clip(ratio, low, high) * tokens.advantages
     is_clipped = bounded < free
-    return _Terms(np.minimum(free, bounded), np.where(is_clipped, 0.0, free), is_clipped)
+    is_flat = is_clipped | _is_clamped(tokens)
+    return _Terms(np.minimum(free, bounded), np.where(is_flat, 0.0, free), is_clipped)
 
 
 def _cispo(tokens: _Tokens, low: float, high: float) -> _Terms:
@@ -181,7 +186,12 @@ def _cispo(tokens: _Tokens, low: float, high: float) -> _Terms:
 
 
 def _ratio(tokens: _Tokens) -> Array:
-    return np.exp(tokens.target_logprobs - tokens.logprobs)
+    log_ratio = tokens.target_logprobs - tokens.logprobs
+    return np.exp(np.clip(log_ratio, -LOG_RATIO_BOUND, LOG_RATIO_BOUND))
+
+
+def _is_clamped(tokens: _Tokens) -> npt.NDArray[np.bool_]:
+    return np.abs(tokens.target_logprobs - tokens.logprobs) > LOG_RATIO_BOUND
 
 
 _TERMS: Mapping[LossName, Callable[[_Tokens, float, float], _Terms]] = {

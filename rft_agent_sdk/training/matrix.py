@@ -61,7 +61,15 @@ class Results:
     def add(self, cell: Cell, groups: Sequence[Group]) -> None:
         """Take what came of a combination."""
         self.cells.append(cell)
-        told = {"policy": cell.policy, "temperature": cell.temperature}
+        self.keep(cell.policy, cell.temperature, groups)
+        if self.folder is not None:
+            found = {"results": [one.to_json() for one in self.cells]}
+            text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+            (self.folder / "evaluation.json").write_text(text, "utf-8")
+
+    def keep(self, policy: str, temperature: float, groups: Sequence[Group]) -> None:
+        """Take rollouts, also those of a combination of which nothing comes since too many failed."""
+        told = {"policy": policy, "temperature": temperature}
         self.lines += [
             json.dumps({**told, "task": number, **one.to_json()})
             for number, group in enumerate(groups)
@@ -69,9 +77,6 @@ class Results:
         ]
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            found = {"results": [one.to_json() for one in self.cells]}
-            text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-            (self.folder / "evaluation.json").write_text(text, "utf-8")
             self.write_rollouts(self.folder / "rollouts.jsonl")
 
     def write_rollouts(self, path: Path) -> None:

@@ -14,12 +14,13 @@ import math
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeVar
 
 from rft_agent_sdk.errors import RolloutsFailed, UsageError
 from rft_agent_sdk.training.agents import AgentRunner
+from rft_agent_sdk.training.probe import unsampled
 from rft_agent_sdk.training.sessions import (
     SessionHost,
     is_accepted,
@@ -41,12 +42,6 @@ _RETRIED = frozenset(
         Outcome.ENVIRONMENT_ERROR,
         Outcome.INFRASTRUCTURE_ERROR,
     }
-)
-_NETWORKING = (
-    "Every model call of the agent comes in from where the agent runs: (1) an AgentCore runtime must be "
-    "in VPC mode, in a VPC that routes to this host; (2) this host's security group must let in TCP on "
-    "the gateway's port from the runtime's subnets; (3) pin that port (gateway_port), since a free one "
-    "differs in every run. A laptop has no address that a runtime could dial."
 )
 
 
@@ -70,7 +65,7 @@ class RolloutSettings:
     """How often a failed rollout is played again in a fresh session."""
     failed_rollout: Literal["drop", "zero"] = "drop"
     """`zero` trains a rollout that failed for no fault of the policy as reward 0."""
-    max_failure_rate: float = 0.2
+    failure_rate_limit: float = 0.2
     """Share of a batch's rollouts that may fail before the run stops."""
 
     def __post_init__(self) -> None:
@@ -79,8 +74,8 @@ class RolloutSettings:
                 "wanted deadline_s > 0, grace_s >= 0, concurrency >= 1 and retries >= 0, got "
                 f"{self.deadline_s!r}, {self.grace_s!r}, {self.concurrency!r} and {self.retries!r}"
             )
-        if not 0 <= self.max_failure_rate <= 1:
-            raise UsageError(f"max_failure_rate is a share, got {self.max_failure_rate!r}")
+        if not 0 <= self.failure_rate_limit <= 1:
+            raise UsageError(f"failure_rate_limit is a share, got {self.failure_rate_limit!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +90,8 @@ class Played:
     attempts: int = 1
     detail: str = ""
     """What went wrong, for people."""
+    is_answered: bool = True
+    """Whether the agent answered at all."""
     sampling_requests: int = 0
     """Requests for a sample that reached the gateway, answered or not."""
     reports: int = 0
@@ -195,13 +192,13 @@ class Rollouts:
         the batch and the attempt, so that the same weights play the same batch again.
 
         Raises:
-            RolloutsFailed: More than `max_failure_rate` of the rollouts failed.
+            RolloutsFailed: More than `failure_rate_limit` of the rollouts failed.
         """
         groups = await _all_of(
             self.run_group(one, group_size, sampling, derived(seed, number))
             for number, one in enumerate(payloads)
         )
-        self._check_rate([played for group in groups for played in group.rollouts])
+        self._check_rate(groups)
         return groups
 
     async def run_group(
@@ -225,17 +222,13 @@ class Rollouts:
         seed: int | None = None,
     ) -> Played:
         """Play one payload to its end, again in a fresh session where it failed."""
-        attempts = 1
         async with self._slots:
-            played = await self._attempt(payload, sampling, seed)
-            while attempts <= self._settings.retries and _may_retry(played):
-                attempts += 1
-                played = await self._attempt(payload, sampling, derived(seed, attempts))
-        played = replace(played, attempts=attempts)
+            played = await self._tried(payload, sampling, seed, _may_retry)
         if played.has_failed:
+            found = played.trajectory
             logger.warning(
                 "rollout=<%s>, outcome=<%s>, attempts=<%s> | rollout failed: %s",
-                *(played.trajectory.rollout_id, played.trajectory.outcome, attempts, played.detail),
+                *(found.rollout_id, found.outcome, played.attempts, played.detail),
             )
             if self._settings.failed_rollout == "zero":
                 zero = replace(played.trajectory, reward=0.0, per_turn=None)
@@ -247,33 +240,38 @@ class Rollouts:
     ) -> Played:
         """Play one probe, so that a run whose agent cannot reach the gateway never starts.
 
+        It is played again as any rollout is, until a turn was sampled.
+
         Raises:
             UsageError: Not one turn was sampled; the message says what to look at.
         """
-        played = await self._attempt(payload, sampling)
-        outcome = played.trajectory.outcome
-        if played.trajectory.turns:
-            if played.has_failed:
-                logger.warning("outcome=<%s> | the probe failed: %s", outcome, played.detail)
-            return played
-        base = f"the probe rollout ended by {outcome.value} and sampled nothing"
-        detail = f" ({played.detail})" if played.detail else ""
-        if played.sampling_requests:
-            raise UsageError(
-                f"{base}{detail}: the agent's {played.sampling_requests} requests reached the gateway "
-                "and were refused or failed; look at the sampler, and at the gateway's log"
-            )
-        if played.reports:
-            raise UsageError(
-                f"{base}{detail}: the agent reached the gateway and reported, yet made no model call; "
-                "does it read this payload?"
-            )
-        if outcome is Outcome.INFRASTRUCTURE_ERROR:
-            raise UsageError(f"{base}{detail}: the agent itself could not be invoked")
-        raise UsageError(
-            f"{base}{detail}: no request of the agent arrived at the gateway, which it was told is at "
-            f"{self._settings.base_url}. {_NETWORKING}"
+        since = time.time()
+        played = await self._tried(
+            payload, sampling, None, lambda one: not one.trajectory.turns and _may_retry(one)
         )
+        if not played.trajectory.turns:
+            strays = getattr(self._host, "stray_calls", ())
+            refused = Counter(call.status for call in strays if call.at >= since)
+            raise UsageError(unsampled(played, refused, self._settings.base_url))
+        if played.has_failed:
+            outcome = played.trajectory.outcome
+            logger.warning("outcome=<%s> | the probe failed: %s", outcome, played.detail)
+        return played
+
+    async def _tried(
+        self,
+        payload: Mapping[str, Any],
+        sampling: SamplingParams | None,
+        seed: int | None,
+        is_again: Callable[[Played], bool],
+    ) -> Played:
+        """Play, and again while that is worth a try and there is one left."""
+        attempts = 1
+        played = await self._attempt(payload, sampling, seed)
+        while attempts <= self._settings.retries and is_again(played):
+            attempts += 1
+            played = await self._attempt(payload, sampling, derived(seed, attempts))
+        return replace(played, attempts=attempts)
 
     async def _attempt(
         self,
@@ -311,20 +309,24 @@ class Rollouts:
             session_id,
             wall_s=wall_s,
             detail=detail,
+            is_answered=answer.body is not None,
             sampling_requests=kinds[False],
             reports=kinds[True],
         )
 
-    def _check_rate(self, rollouts: Sequence[Played]) -> None:
+    def _check_rate(self, groups: Sequence[Group]) -> None:
+        rollouts = [played for group in groups for played in group.rollouts]
         failed = [played for played in rollouts if played.has_failed]
-        if not failed or len(failed) <= self._settings.max_failure_rate * len(rollouts):
+        if not failed or len(failed) <= self._settings.failure_rate_limit * len(rollouts):
             return
         kinds = Counter(played.trajectory.outcome.value for played in failed)
         told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        example = {played.trajectory.outcome.value: played.detail for played in failed}
+        such = "; ".join(f"{kind}: {example[kind] or 'no more known'}" for kind in kinds)
         raise RolloutsFailed(
             f"{len(failed)} of {len(rollouts)} rollouts failed ({told}), more than the share of "
-            f"{self._settings.max_failure_rate:g} that a run may lose (max_failure_rate); the last: "
-            f"{failed[-1].detail or 'nothing more is known'}"
+            f"{self._settings.failure_rate_limit:g} that may (failure_rate_limit). The last {such}",
+            groups=groups,
         )
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeGuard
 
 from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.training.advantages import LARGEST_REWARD
 from rft_agent_sdk.training.agents import Answer
 from rft_agent_sdk.trajectory import Trajectory
 from rft_agent_sdk.types import JSON, Outcome, SamplingParams
+
+_UNDERWAY = ("accepted", "processing")
+"""What an agent's response says in `status` while it plays on: ours, and agentcore-rl-toolkit's."""
+_KEPT_AT = "result_key"
+"""The key of agentcore-rl-toolkit's response that names the S3 object its result goes to, and nowhere else."""
 
 
 class Call(Protocol):
@@ -119,12 +124,13 @@ def _rewards(value: object) -> tuple[float, ...]:
 def _is_number(value: object) -> TypeGuard[float]:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return math.isfinite(value)
+    return abs(value) <= LARGEST_REWARD  # exact for any integer; not a number compares false
 
 
 def is_accepted(body: JSON) -> bool:
     """Return whether an agent plays on in the background, and will report its end."""
-    return body.get("status") == "accepted" and "reward" not in body
+    is_underway = body.get("status") in _UNDERWAY and "reward" not in body
+    return is_underway and _KEPT_AT not in body
 
 
 async def reported(session: Session, timeout_s: float) -> Answer:
@@ -133,7 +139,12 @@ async def reported(session: Session, timeout_s: float) -> Answer:
         async with asyncio.timeout(timeout_s):
             await session.ended()
     except TimeoutError:
-        return Answer(None, Outcome.TIMEOUT, "the agent reported no end in time")
+        return Answer(
+            None,
+            Outcome.TIMEOUT,
+            "the agent answered that it plays on in the background, and reported no end in time: it must "
+            "report its reward to the gateway (UpdateReward), or answer with it",
+        )
     return Answer({"reward": None, "_rft": {}})
 
 
@@ -144,7 +155,7 @@ def sealed(session: Session, answer: Answer) -> tuple[Trajectory, str]:
         The record, and what went wrong.
     """
     if answer.body is None:
-        return session.seal(answer.failure, ()), answer.detail
+        return _within_limits(session.seal(answer.failure, ()), answer.detail)
     said = read_response(answer.body)
     detail = said.error
     outcome = said.outcome if said.rewards else said.outcome or Outcome.AGENT_ERROR
@@ -153,10 +164,33 @@ def sealed(session: Session, answer: Answer) -> tuple[Trajectory, str]:
     except UsageError as error:  # as many rewards as there are no turns
         detail = str(error)
         trajectory = session.seal(Outcome.AGENT_ERROR, ())
+    trajectory, detail = _within_limits(trajectory, detail)
     if not trajectory.turns and trajectory.outcome.is_policy:
         trajectory = replace(trajectory, outcome=Outcome.NO_SAMPLING)
     if trajectory.reward is None and not detail:
-        detail = (
-            f"the agent's response has no number under 'reward', but {answer.body.get('reward')!r}"
-        )
+        detail = _unrewarded(answer.body)
     return replace(trajectory, components=said.components or trajectory.components), detail
+
+
+def _within_limits(trajectory: Trajectory, detail: str) -> tuple[Trajectory, str]:
+    """Take away a reward too large to be compared with others, also one that was reported."""
+    reward = trajectory.reward
+    given = (() if reward is None else (reward,)) + (trajectory.per_turn or ())
+    if all(map(_is_number, given)):
+        return trajectory, detail
+    told = f"rewards must be at most {LARGEST_REWARD:g} in magnitude, got {reward!r} in all"
+    rewardless = replace(trajectory, outcome=Outcome.AGENT_ERROR, reward=None, per_turn=None)
+    return rewardless, detail or told
+
+
+def _unrewarded(body: JSON) -> str:
+    """Tell why a response has no reward."""
+    if body.get("status") in _UNDERWAY and _KEPT_AT in body:
+        place = f"s3://{body.get('s3_bucket')}/{body[_KEPT_AT]}"
+        return (
+            f"the agent plays on in the background and leaves its result at {place:.300}, where nobody here "
+            "looks: have it answer with its reward, or report it to the gateway (UpdateReward)"
+        )
+    return (
+        f"the agent's response has no usable number under 'reward', but {body.get('reward')!r:.200}"
+    )

@@ -1,36 +1,49 @@
 """Where metrics go: the console, a JSONL file, and MLflow or Weights & Biases where they are installed.
 
-A tracker that fails is logged and left alone: no run ends because its curves could not be drawn.
+A tracker that fails is logged and left alone: no run ends, or waits, because its curves cannot be drawn.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib
 import json
 import logging
 import math
+import os
+import queue
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.training.files import naming
 from rft_agent_sdk.types import JSON
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = (
-    "sampler/mean_reward",
-    "sampler/solve_rate",
-    "sampler/num_datums",
-    "sampler/failed_rollouts",
-    "train/actor/pg_loss",
-    "time/rollout",
-    "time/train",
-    "eval/accuracy",
-)
+_SHOWN = {
+    "sampler/mean_reward": "mean_reward",
+    "sampler/solve_rate": "solve_rate",
+    "sampler/num_datums": "num_datums",
+    "sampler/failed_rollouts": "failed_rollouts",
+    "training/total_tokens": "tokens",
+    "training/trainable_token_positions": "trained_tokens",
+    "train/actor/pg_loss": "pg_loss",
+    "time/rollout": "rollout",
+    "time/train": "train",
+    "eval/accuracy": "accuracy",
+}
+"""Metrics of the console's line, and what they are called there."""
+_PATIENCE = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+"""MLflow's own settings, where the environment has none: theirs wait for minutes on a server that is away."""
 
 
 class Tracker(Protocol):
@@ -62,7 +75,7 @@ class ConsoleTracker:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the line; see `Tracker`."""
         told = [
-            f"{name.rpartition('/')[2]} {metrics[name]:.4g}" for name in _SHOWN if name in metrics
+            f"{word} {_written(metrics[name])}" for name, word in _SHOWN.items() if name in metrics
         ]
         of = f"/{self._total}" if self._total else ""
         if self._total and "time/step" in metrics:
@@ -89,7 +102,8 @@ class JsonlTracker:
         self._path = Path(path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         keep_until(self._path, resume_after)
-        self._file = self._path.open("ab")
+        with naming(self._path):
+            self._file = self._path.open("ab")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the line; see `Tracker`. What is not finite is null: JSON has no word for it."""
@@ -98,12 +112,15 @@ class JsonlTracker:
 
     def write(self, value: JSON) -> None:
         """Append any record that has a `step`."""
-        self._file.write(json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n")
-        self._file.flush()
+        line = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        with naming(self._path):
+            self._file.write(line)
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with naming(self._path):
+            self._file.close()
 
 
 class MLflowTracker:
@@ -129,18 +146,27 @@ class MLflowTracker:
 
         Raises:
             UsageError: MLflow is not installed.
+            Exception: Whatever MLflow raises where the server is away.
         """
         mlflow = _installed("mlflow", "mlflow-skinny")
+        for name, value in _PATIENCE.items():
+            os.environ.setdefault(name, value)
         self._client: Any = mlflow.MlflowClient(tracking_uri=uri)
-        if run_id is None:
+        if run_id is not None:
+            self._client.get_run(run_id)
+        else:
             found = self._client.get_experiment_by_name(experiment)
             known = (
                 found.experiment_id if found else self._client.create_experiment(name=experiment)
             )
             run_id = self._client.create_run(known, run_name=run_name).info.run_id
-            for name, value in (config or {}).items():
-                self._client.log_param(run_id, name, str(value)[:500])
+            for key, given in (config or {}).items():
+                self._client.log_param(run_id, key, str(given)[:500])
         self.run_id = str(run_id)
+
+    def rename(self, name: str) -> None:
+        """Call the run something else."""
+        self._client.set_tag(self.run_id, "mlflow.runName", name)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log each number at the step; see `Tracker`."""
@@ -182,6 +208,10 @@ class WandbTracker:
         )
         self.run_id = str(self._run.id)
 
+    def rename(self, name: str) -> None:
+        """Call the run something else."""
+        self._run.name = name
+
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log the numbers; see `Tracker`."""
         self._run.log(dict(metrics), step=step)
@@ -191,46 +221,123 @@ class WandbTracker:
         self._run.finish()
 
 
+class BackgroundTracker:
+    """Passes on to another tracker, on a thread of its own: whatever that waits for, a run does not."""
+
+    def __init__(self, tracker: Tracker, *, capacity: int = 1000, close_s: float = 30.0) -> None:
+        """Start the thread.
+
+        Args:
+            tracker: Used on that thread alone from now on.
+            capacity: Steps that may wait; further ones are dropped, and said to be.
+            close_s: Longest wait for what is left at the end, in seconds.
+        """
+        self.tracker = tracker
+        self._close_s = close_s
+        self._dropped = 0
+        self._work: queue.Queue[Callable[[Tracker], object] | None] = queue.Queue(capacity)
+        name = f"rft-{type(tracker).__name__}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Leave numbers to the thread; see `Tracker`."""
+        kept = dict(metrics)
+        self._leave(lambda tracker: tracker.log(step, kept))
+
+    def rename(self, name: str) -> None:
+        """Call the run something else, where the tracker can."""
+        if hasattr(self.tracker, "rename"):
+            self._leave(lambda tracker: tracker.rename(name))  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Wait for what is left, within the limit, and close the tracker."""
+        until = time.monotonic() + self._close_s
+        with contextlib.suppress(queue.Full):
+            self._work.put(None, timeout=self._close_s)
+        self._thread.join(max(0.0, until - time.monotonic()))
+        if self._thread.is_alive() or self._dropped:
+            logger.warning(
+                "tracker=<%s>, waiting=<%s>, dropped=<%s> | steps are missing there; metrics.jsonl has all",
+                *(type(self.tracker).__name__, self._work.qsize(), self._dropped),
+            )
+
+    def _leave(self, work: Callable[[Tracker], object]) -> None:
+        try:
+            self._work.put_nowait(work)
+        except queue.Full:
+            self._dropped += 1
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            _guarded(self.tracker, work)
+        _guarded(self.tracker, lambda tracker: tracker.close())
+
+
 class Trackers:
     """Several as one. The failure of one is logged, and neither the others nor the run notice."""
 
-    def __init__(self, trackers: Sequence[Tracker]) -> None:
-        """Pass on to all of `trackers`, in order."""
+    def __init__(
+        self, trackers: Sequence[Tracker], *, known: Mapping[str, str] | None = None
+    ) -> None:
+        """Pass on to all of `trackers`, in order.
+
+        Args:
+            trackers: Used from now on.
+            known: Earlier ids of the run, kept for trackers that are not among these today.
+        """
         self._trackers = tuple(trackers)
+        self._known = dict(known or {})
 
     @property
     def run_ids(self) -> dict[str, str]:
         """The ids under which trackers know the run, by tracker."""
-        found = ((type(one).__name__, getattr(one, "run_id", None)) for one in self._trackers)
-        return {name: run_id for name, run_id in found if isinstance(run_id, str)}
+        inner = (getattr(one, "tracker", one) for one in self._trackers)
+        found = ((type(one).__name__, getattr(one, "run_id", None)) for one in inner)
+        return self._known | {name: run_id for name, run_id in found if isinstance(run_id, str)}
+
+    def rename(self, name: str) -> None:
+        """Call the run something else, for those that know it by a name."""
+        for tracker in self._trackers:
+            if isinstance(tracker, BackgroundTracker):
+                tracker.rename(name)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Tell all; see `Tracker`."""
         for tracker in self._trackers:
-            self._guarded(tracker, lambda one: one.log(step, metrics))
+            _guarded(tracker, lambda one: one.log(step, metrics))
 
     def close(self) -> None:
         """Close all."""
         for tracker in self._trackers:
-            self._guarded(tracker, lambda one: one.close())
+            _guarded(tracker, lambda one: one.close())
 
-    def _guarded(self, tracker: Tracker, call: Callable[[Tracker], None]) -> None:
-        try:
-            call(tracker)
-        except Exception:  # libraries of others, over a network
-            logger.warning("tracker=<%s> | failed", type(tracker).__name__, exc_info=True)
+
+def _guarded(tracker: Tracker, call: Callable[[Tracker], object]) -> None:
+    try:
+        call(tracker)
+    except Exception as error:
+        name = type(tracker).__name__
+        logger.warning("tracker=<%s> | failed: %s: %.300s", name, type(error).__name__, error)
+        logger.debug("tracker=<%s> | failed so", name, exc_info=True)
 
 
 def keep_until(path: Path, step: int) -> None:
     """Remove the lines of a JSONL file that tell of a later step than this, or were cut off."""
-    if not path.exists():
+    if not path.is_file():
         return
-    lines = path.read_bytes().splitlines(keepends=True)
-    kept = [line for line in lines if _is_until(line, step)]
-    if len(kept) < len(lines):
-        draft = path.with_suffix(".tmp")
-        draft.write_bytes(b"".join(kept))
-        draft.replace(path)
+    draft = path.with_suffix(".tmp")
+    with naming(draft):
+        lines = path.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if _is_until(line, step)]
+        if len(kept) < len(lines):
+            draft.write_bytes(b"".join(kept))
+            draft.replace(path)
+
+
+def _written(value: float) -> str:
+    """Return a number as people read it: whole ones, such as tokens, with every digit."""
+    return f"{value:.0f}" if math.isfinite(value) and value == int(value) else f"{value:.4g}"
 
 
 def _is_until(line: bytes, step: int) -> bool:

@@ -7,6 +7,7 @@ import yaml
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.training.config import EXAMPLE, Config, example, load_config, read_override
+from rft_agent_sdk.training.config_changes import changes
 from rft_agent_sdk.training.engines.base import AdamParams
 from rft_agent_sdk.training.health import FINDINGS
 
@@ -267,3 +268,61 @@ def test_findings_to_stop_on_are_known_ones(write):
 def test_the_example_names_every_finding():
     about = str(Config.model_fields["stop_on"].description)
     assert ", ".join(FINDINGS) in " ".join(about.split())
+
+
+def test_what_is_wrong_with_keys_together_is_told_beside_what_is_wrong_with_one(write):
+    values = {**REQUIRED, "agent_url": "http://127.0.0.1:1", "save_every": 0}
+    values |= {"max_new_tokens": 100, "batchsize": 1, "run_dir": None}
+    with pytest.raises(UsageError) as caught:
+        load_config(write(values))
+    text = str(caught.value)
+    assert "needs 5 corrections" in text
+    assert "exactly one of the two, got both" in text
+    assert "save_every: wanted -1" in text
+    assert "max_new_tokens: wanted at least 512" in text
+    assert "unknown key 'batchsize'" in text
+    assert "run_dir: wanted a value, got none: leave the key out for its default, ''" in text
+
+
+def test_nothing_follows_from_a_value_that_is_wrong_by_itself(write):
+    values = {**REQUIRED, "engine": "sagemakr", "region": 1, "max_context_tokens": "8", "epochs": 0}
+    with pytest.raises(UsageError) as caught:
+        load_config(write(values))
+    assert "needs 4 corrections" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "form"),
+    [
+        ("role_arn", "arn:aws:iam::123456789012:role/NAME"),
+        ("base_model_arn", "hub-content/HUB/Model/NAME"),
+        ("agent_runtime_arn", ":runtime/ID"),
+        ("resume_from_model_package", ":model-package/GROUP/VERSION"),
+        ("s3_output_path", "s3://BUCKET/PREFIX"),
+        ("region", "us-west-2"),
+    ],
+)
+def test_the_form_that_is_wanted_is_shown_by_an_example(write, key, form):
+    with pytest.raises(UsageError, match=form) as caught:
+        load_config(write(REQUIRED), {key: "nonsense"})
+    assert "match pattern" not in str(caught.value)
+
+
+def test_an_override_without_a_value_says_how_to_write_an_empty_one():
+    with pytest.raises(UsageError, match=r"for an empty text write base_model='\"\"'"):
+        read_override("base_model=")
+    assert read_override('base_model=""') == ("base_model", "")
+
+
+def test_a_resumed_run_keeps_its_model_and_may_change_the_rest():
+    old = config(run_dir="a").model_dump(mode="json")
+    assert changes(old, config(run_dir="b").model_dump(mode="json")) == []
+    assert changes({}, old) == []
+    further = config(epochs=2, loss="cispo").model_dump(mode="json")
+    assert changes(old, further) == ["epochs: was 1, is 2", "loss: was 'ppo', is 'cispo'"]
+    other = config(lora_rank=8, seed=1, loss="cispo").model_dump(mode="json")
+    with pytest.raises(
+        UsageError, match="lora_rank: was 32, is 8\n  seed: was 42, is 1\n"
+    ) as caught:
+        changes(old, other)
+    assert "loss" not in str(caught.value)

@@ -3,12 +3,15 @@
 import asyncio
 import json
 import logging
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from rft_agent_sdk.errors import RolloutsFailed
+from rft_agent_sdk.errors import EngineError, RolloutsFailed
 from rft_agent_sdk.training.advantages import METHODS
+from rft_agent_sdk.training.agents import HttpAgent
 from rft_agent_sdk.training.checkpoint import RunFolder
 from rft_agent_sdk.training.dataset import Epochs, Row
 from rft_agent_sdk.training.engines.base import AdamParams
@@ -46,7 +49,7 @@ def start(
     where, engine, folder, *, epochs=3, settings=SETTINGS, resume=False, rows=ROWS, **options
 ):
     """Train as a fresh process would; return the run."""
-    folder = RunFolder(folder)
+    folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     checkpoint = folder.latest() if resume else None
     if checkpoint is None:
         dataset = Epochs(rows, settings.batch_size, epochs, seed=7)
@@ -187,7 +190,7 @@ def test_a_run_ends_at_a_finding_it_was_told_to_end_at(where, engine, tmp_path, 
     def play(folder, *names):
         with ScriptedServer(lambda seen, count: Answer(200, {"reward": 1.0})) as server:
             settings = replace(SETTINGS, stop_on=names)
-            options = {"retries": 0, "max_failure_rate": 1.0, "settings": settings}
+            options = {"retries": 0, "failure_rate_limit": 1.0, "settings": settings}
             return start(replace_url(where, server.url), engine, folder, epochs=1, **options)
 
     assert play(tmp_path / "other", "no_answer").step == 2
@@ -199,18 +202,136 @@ def test_a_run_ends_at_a_finding_it_was_told_to_end_at(where, engine, tmp_path, 
     assert "the run ends early: infrastructure: 100.0%: rollouts fail" in caplog.text
 
 
-def test_too_many_failures_end_the_run_with_a_checkpoint_of_the_last_step(where, engine, tmp_path):
-    def script(seen, count):
-        return Answer(500)
-
-    with ScriptedServer(script) as server:
+def test_too_many_failures_end_the_run_and_are_written_down(where, engine, tmp_path):
+    with ScriptedServer(lambda seen, count: Answer(500)) as server:
         bad = replace_url(where, server.url)
         with pytest.raises(RolloutsFailed, match="12 of 12 rollouts failed"):
             start(bad, engine, tmp_path, retries=0)
+    assert RunFolder(tmp_path).latest() is None  # nothing was trained: the run can just begin again
+    assert not RunFolder(tmp_path).is_begun
+    assert engine.stopped == 1
+    found = lines(tmp_path / "rollouts.jsonl")
+    assert [(one["step"], one["group"], one["outcome"]) for one in found] == [
+        (1, group, "agent_error") for group in (0, 1) for _ in range(6)
+    ]
+
+
+class Frail(TableEngine):
+    """Fails once, at the given call of the given number; says whether it works on."""
+
+    def __init__(self, folder, name, number, error):
+        super().__init__(folder)
+        self.fault = (name, number, error)
+
+    async def _perhaps(self, name):
+        if self.fault[:2] == (name, self.calls.count(name)):
+            raise self.fault[2]
+
+    async def forward_backward(self, *args, **options):
+        told = await super().forward_backward(*args, **options)
+        await self._perhaps("forward_backward")
+        return told
+
+    async def save_weights_and_get_sampling_client(self):
+        client = await super().save_weights_and_get_sampling_client()
+        await self._perhaps("save_weights_and_get_sampling_client")
+        return client
+
+    async def optim_step(self, params):
+        if self.fault[:2] == ("optim_step", self.calls.count("optim_step") + 1):
+            self.calls.append("optim_step")
+            raise self.fault[2]
+        return await super().optim_step(params)
+
+
+USABLE, BROKEN = EngineError("refused", usable=True), EngineError("lost", usable=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "error", "saved"),
+    [
+        ("forward_backward", 3, USABLE, 2),
+        ("forward_backward", 3, OSError("of anybody"), 2),
+        ("forward_backward", 3, BROKEN, None),
+        ("optim_step", 3, USABLE, 2),
+        ("optim_step", 3, RuntimeError("in the midst of it"), None),
+        (
+            "save_weights_and_get_sampling_client",
+            4,
+            USABLE,
+            3,
+        ),  # the first is before the first step
+    ],
+)
+def test_what_was_trained_is_saved_before_an_error_ends_the_run(
+    where, tmp_path, name, number, error, saved
+):
+    settings = replace(SETTINGS, save_every=-1, eval_every=0)
+    engine = Frail(tmp_path, name, number, error)
+    with pytest.raises(type(error)) as caught:
+        start(where, engine, tmp_path, settings=settings)
+    assert caught.value is error
+    assert engine.stopped == 1
+    found = RunFolder(tmp_path).latest()
+    assert (found and found.step) == saved
+    told = [line["step"] for line in lines(tmp_path / "metrics.jsonl")]
+    assert told == list(range(1, (saved or 2) + 1))
+    if found is None:
+        return
+    whole = TableEngine(tmp_path)
+    start(where, whole, tmp_path / "whole", settings=settings)
+    resumed = TableEngine(tmp_path, weight=99.0)
+    start(where, resumed, tmp_path, settings=settings, resume=True)
+    assert resumed.weight == pytest.approx(whole.weight, abs=1e-12)
+
+
+def test_a_full_disk_ends_the_run_with_what_was_trained_saved(where, engine, tmp_path):
+    log = tmp_path / "rollouts.jsonl"
+
+    async def fill(engine):
+        if engine.calls.count("optim_step") == 2:
+            folder.fill()
+
+    class Filling(RunFolder):
+        """Its log of rollouts is a device that is full, from some time on."""
+
+        def fill(self):
+            descriptor = os.open("/dev/full", os.O_WRONLY)
+            for one in Path("/proc/self/fd").iterdir():
+                if one.resolve() == log:
+                    os.dup2(descriptor, int(one.name))
+            os.close(descriptor)
+
+    folder = Filling(tmp_path)
+    engine.before_step = fill
+    settings = replace(SETTINGS, save_every=-1, eval_every=0)
+    with pytest.raises(OSError, match=r"No space left on device: '.*rollouts.jsonl'"):
+        start(where, engine, folder, settings=settings)
+    assert engine.stopped == 1
+    found = folder.latest()
+    assert found is not None
+    assert found.step == 2
+
+
+def test_an_evaluation_that_fails_leaves_its_step_told_and_saved(where, engine, tmp_path):
+    with ScriptedServer(lambda seen, count: Answer(500)) as server:
+
+        class Turning(HttpAgent):
+            async def invoke(self, payload, session_id, timeout_s):
+                if engine.calls.count("optim_step") == 2:
+                    self._target = f"{server.url}/invocations"
+                return await super().invoke(payload, session_id, timeout_s)
+
+        settings = replace(SETTINGS, save_every=-1, eval_every=2)
+        agent = Turning(where.agent_url)
+        with pytest.raises(RolloutsFailed, match="2 of 2 rollouts failed"):
+            start(where, engine, tmp_path, settings=settings, agent=agent, retries=0)
+    assert [line["step"] for line in lines(tmp_path / "metrics.jsonl")] == [1, 2]
+    evaluated = [line for line in lines(tmp_path / "rollouts.jsonl") if line["eval"]]
+    assert [(line["step"], line["outcome"]) for line in evaluated] == [(2, "agent_error")] * 2
     found = RunFolder(tmp_path).latest()
     assert found is not None
-    assert (found.step, found.dataset["position"]) == (0, 0)
-    assert engine.stopped == 1
+    assert found.step == 2
 
 
 def replace_url(where, url):

@@ -125,7 +125,7 @@ def test_every_key_reaches_what_it_is_for(tmp_path):
     assert loop.loss_config == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
     assert loop.stop_on == ("no_answer",)
     assert (played.model_id, played.deadline_s) == ("two-words", 60.0)
-    assert (played.failed_rollout, played.max_failure_rate) == ("drop", 0.2)
+    assert (played.failed_rollout, played.failure_rate_limit) == ("drop", 0.2)
 
 
 def rft(*args):
@@ -151,7 +151,7 @@ def test_a_dry_run_says_what_it_would_play(tmp_path):
     told = json.loads(done.stdout)
     assert (told["plan"]["steps"], told["plan"]["rollouts"]) == (6, 40)
     assert told["config"]["epochs"] == 2
-    missing = rft("grpo", "--config", str(config), "--set", "base_model=")
+    missing = rft("grpo", "--config", str(config), "--set", 'base_model=""')
     assert missing.returncode == 2
     assert "base_model" in missing.stderr
 

@@ -72,3 +72,15 @@ def steps(**ends):
 def test_trends_are_compared_over_two_windows(history, found):
     health = Health(lambda name, text: None)
     assert [health.watch(metrics) for metrics in history][-1] == found
+
+
+def test_a_resumed_run_remembers_what_was_found_and_tells_it_once():
+    told: list[str] = []
+    health = Health(lambda name, text: told.append(name))
+    calm = {"health/unread_calls": 0.0}
+    health.recall([calm] * 9 + [calm | {"health/turns_cut_off": 0.5, "health/no_answer": None}])
+    assert told == []
+    assert set(health.present) == {"turns_cut_off"}
+    for _ in range(10):
+        health.watch({"health/turns_cut_off": 0.5, "health/unread_calls": 0.5})
+    assert told == ["unread_calls_rise"]

@@ -261,3 +261,12 @@ def test_what_does_not_fit_is_refused():
         compute_loss("ppo", [token], [[math.nan]])
     with pytest.raises(UsageError, match=r"wanted a loss out of .* got 'dpo'"):
         compute_loss("dpo", [token], [[-1.0]])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", WITH_RATIO)
+@pytest.mark.parametrize("gap", [-5000.0, 5000.0])
+def test_a_token_that_two_models_hold_for_impossible_stays_finite_and_pulls_nothing(loss, gap):
+    sampled, target = (-1.0, -1.0 + gap) if gap < 0 else (-5001.0, -1.0)
+    found = compute_loss(loss, [datum([1.0], [sampled], [-1.0])], [[target]])
+    assert math.isfinite(found.value)
+    assert abs(found.gradients[0][0]) == (0.0 if loss != "cispo" else 1.2 if gap > 0 else 0.8)

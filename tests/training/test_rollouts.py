@@ -29,9 +29,9 @@ def run(work):
     return asyncio.run(work)
 
 
-def sample(config):
+def sample(config, text="go"):
     """Ask the gateway for one turn, as any OpenAI client would."""
-    body = {"model": config["model_id"], "messages": [{"role": "user", "content": "go"}]}
+    body = {"model": config["model_id"], "messages": [{"role": "user", "content": text}]}
     return requests.post(
         f"{config['base_url']}/chat/completions",
         json=body,
@@ -116,6 +116,11 @@ def test_the_payload_goes_out_as_it_is_with_a_config_beside_it(two_words):
         ({"reward": True}, Outcome.AGENT_ERROR),
         ({"reward": [0.5, 0.5, 0.5]}, Outcome.AGENT_ERROR),
         (b'{"reward": NaN}', Outcome.AGENT_ERROR),
+        (b'{"reward": 1' + 400 * b"0" + b"}", Outcome.AGENT_ERROR),
+        (b'{"reward": [1' + 400 * b"0" + b"]}", Outcome.AGENT_ERROR),
+        ({"reward": 1e200}, Outcome.AGENT_ERROR),
+        ({"reward": -1e200}, Outcome.AGENT_ERROR),
+        ({"status": "processing", "s3_bucket": "b", "result_key": "k"}, Outcome.AGENT_ERROR),
         (b"[1]", Outcome.AGENT_ERROR),
         (b"no json", Outcome.AGENT_ERROR),
         ({"reward": 1.0, "_rft": {"outcome": "environment_error"}}, Outcome.ENVIRONMENT_ERROR),
@@ -185,11 +190,11 @@ def test_a_hanging_agent_is_a_timeout_without_a_reward(two_words):
     assert not played.trains
 
 
-def report(config):
+def report(config, rewards=(0.75,)):
     """Report an end as an agent in the background does."""
     root = config["base_url"].removesuffix("/v1")
     headers = {"Authorization": f"Bearer {config['api_key']}"}
-    for path, body in (("complete-rollout", {}), ("update-reward", {"Rewards": [0.75]})):
+    for path, body in (("complete-rollout", {}), ("update-reward", {"Rewards": list(rewards)})):
         told = {**body, "Outcome": "truncated"}
         requests.post(f"{root}/{path}", json=told, headers=headers, timeout=10).raise_for_status()
 
@@ -243,14 +248,20 @@ def test_too_many_failures_stop_the_run_and_few_do_not(two_words):
 
     async def work(bad, server):
         agent = HttpAgent(server.url)
-        async with two_words.rollouts(agent, retries=0, max_failure_rate=0.25) as rollouts:
+        async with two_words.rollouts(agent, retries=0, failure_rate_limit=0.25) as rollouts:
             return await rollouts.run_batch([{"good": n >= bad} for n in range(4)], 2)
 
     with ScriptedServer(script) as server:
         groups = run(work(1, server))
         assert [len(group.trained) for group in groups] == [0, 2, 2, 2]
-        with pytest.raises(RolloutsFailed, match=r"4 of 8 rollouts failed \(4 agent_error\)"):
+        with pytest.raises(
+            RolloutsFailed, match=r"4 of 8 rollouts failed \(4 agent_error\)"
+        ) as told:
             run(work(2, server))
+    assert "0.25 that may (failure_rate_limit). The last agent_error: broken tool" in str(
+        told.value
+    )
+    assert [len(group.rollouts) for group in told.value.groups] == [2, 2, 2, 2]
 
 
 def test_the_preflight_tells_apart_what_is_wrong(two_words):
@@ -287,11 +298,50 @@ def test_the_preflight_tells_apart_what_is_wrong(two_words):
     with pytest.raises(UsageError, match="the agent itself could not be invoked"):
         probe(lambda seen, count: Answer(drop=True))
 
+    def stranger(seen, count):
+        sample({**seen.json["_config"], "api_key": "wrong"})
+        return Answer(500)
+
+    with pytest.raises(UsageError, match=r"were refused \(2 with 401\).*_config.api_key"):
+        probe(stranger)
+
+    def lost(seen, count):
+        config = seen.json["_config"]
+        sample({**config, "base_url": config["base_url"].removesuffix("/v1")})
+        return Answer(body={"reward": 0.0})
+
+    with pytest.raises(UsageError, match=r"were refused \(2 with 404\)"):
+        probe(lost)
+    for failing in (Answer(500, {"detail": "boom"}), Answer(body=b"<html>")):
+        with pytest.raises(UsageError, match=r"the agent itself failed.*the agent's log") as caught:
+            probe(lambda seen, count, failing=failing: failing)
+        assert "VPC mode" not in str(caught.value)
+    unreached = {"reward": None, "_rft": {"outcome": "infrastructure_error", "error": "no route"}}
+    with pytest.raises(UsageError, match=r"no route.*no request of the agent arrived.*VPC mode"):
+        probe(lambda seen, count: Answer(body=unreached))
+
     async def good():
         async with two_words.rollouts() as rollouts:
             return await rollouts.preflight(TASK)
 
     assert run(good()).trains
+
+
+def test_the_probe_is_played_again_as_a_rollout_is(two_words):
+    def script(seen, count):
+        if count == 0:
+            return Answer(500)
+        sample(seen.json["_config"])
+        return Answer(body={"reward": 1})
+
+    async def work(retries):
+        async with two_words.rollouts(HttpAgent(server.url), retries=retries) as rollouts:
+            return await rollouts.preflight(TASK)
+
+    with ScriptedServer(script) as server:
+        assert run(work(1)).attempts == 2
+    with ScriptedServer(script) as server, pytest.raises(UsageError, match="answered 500"):
+        run(work(0))
 
 
 def test_cancelled_rollouts_leave_no_open_session(two_words):
@@ -407,3 +457,53 @@ def test_a_response_of_anyone_can_be_read():
     assert (found.rewards, found.components, found.outcome) == ((1.0, 0.5), {"a": 1.0}, None)
     assert read_response({"_rft": {"outcome": ["x"]}}).outcome is None
     assert read_response({"_rft": None}).rewards == ()
+    large = {"components": {"a": 10**400, "b": 1e101, "c": 1e100}}
+    assert read_response({"reward": 10**99, "_rft": large}).components == {"c": 1e100}
+
+
+@pytest.mark.parametrize("rewards", [[1e200], [1e100, 1e100]])
+def test_a_reported_reward_too_large_to_compare_is_an_error_of_the_agent(two_words, rewards):
+    def script(seen, count):
+        config = seen.json["_config"]
+        for number in range(len(rewards)):
+            sample(config, f"go {number}")
+        report(config, rewards)
+        return Answer(drop=True)
+
+    with ScriptedServer(script) as server:
+        played = play_one(two_words, HttpAgent(server.url))
+    assert (played.trajectory.outcome, played.trajectory.reward) == (Outcome.AGENT_ERROR, None)
+    assert not played.trains
+
+
+def test_a_reported_reward_that_is_no_float_is_refused_and_nothing_breaks(two_words):
+    answers = []
+
+    def script(seen, count):
+        config = seen.json["_config"]
+        sample(config)
+        for rewards in ("[1" + 400 * "0" + "]", "[1e308, 1e308]"):
+            answers.append(
+                requests.post(
+                    f"{config['base_url'].removesuffix('/v1')}/update-reward",
+                    data='{"Rewards": ' + rewards + "}",
+                    headers={"Authorization": f"Bearer {config['api_key']}"},
+                    timeout=10,
+                ).status_code
+            )
+        return Answer(body={"reward": 1})
+
+    with ScriptedServer(script) as server:
+        assert play_one(two_words, HttpAgent(server.url)).reward == 1.0
+    assert answers == [400, 400]
+
+
+def test_an_agent_that_leaves_its_result_elsewhere_is_told_where(two_words):
+    body = {"status": "processing", "s3_bucket": "b", "result_key": "e/i/s.json"}
+    with answering(body) as server:
+        played = play_one(two_words, HttpAgent(server.url))
+    assert "leaves its result at s3://b/e/i/s.json, where nobody here looks" in played.detail
+    with answering({"status": "processing"}) as server:
+        played = play_one(two_words, HttpAgent(server.url), deadline_s=0.2, grace_s=0.0)
+    assert played.trajectory.outcome is Outcome.TIMEOUT
+    assert "must report its reward to the gateway" in played.detail

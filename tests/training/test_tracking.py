@@ -4,12 +4,15 @@ import importlib
 import importlib.util
 import json
 import math
+import threading
+import time
 from typing import Any
 
 import pytest
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.training.tracking import (
+    BackgroundTracker,
     ConsoleTracker,
     JsonlTracker,
     MLflowTracker,
@@ -48,8 +51,10 @@ def test_a_resumed_run_writes_its_later_steps_anew(tmp_path):
 def test_the_console_gets_one_line_a_step():
     told: list[str] = []
     tracker = ConsoleTracker(told.append, total_steps=20)
-    tracker.log(3, {"sampler/mean_reward": 0.123456, "time/train": 2.0, "train/other": 1.0})
-    assert told == ["step 3/20  mean_reward 0.1235  train 2"]
+    numbers = {"sampler/mean_reward": 0.123456, "time/train": 2.0, "train/other": 1.0}
+    tokens = {"training/total_tokens": 1234567.0, "training/trainable_token_positions": 89012.0}
+    tracker.log(3, numbers | tokens)
+    assert told == ["step 3/20  mean_reward 0.1235  tokens 1234567  trained_tokens 89012  train 2"]
 
 
 class Broken:
@@ -69,7 +74,55 @@ def test_a_tracker_that_fails_neither_ends_the_run_nor_keeps_the_others_from_it(
     trackers.close()
     assert lines(path) == [{"step": 1, "a": 1.0}]
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert not any(record.exc_info for record in caplog.records)
     assert trackers.run_ids == {"Broken": "r1"}
+
+
+class Slow:
+    """A tracker whose server takes its time."""
+
+    run_id = "s1"
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.told: list[Any] = []
+
+    def log(self, step, metrics):
+        self.go.wait(10)
+        self.told.append(step)
+
+    def rename(self, name):
+        self.told.append(name)
+
+    def close(self):
+        self.told.append("closed")
+
+
+def test_a_slow_tracker_holds_up_nobody_and_gets_everything_in_order():
+    slow = Slow()
+    tracker = BackgroundTracker(slow)
+    trackers = Trackers([tracker], known={"Other": "o1", "Slow": "s0"})
+    began = time.monotonic()
+    trackers.log(1, {"a": 1.0})
+    trackers.rename("n")
+    trackers.log(2, {"a": 2.0})
+    assert time.monotonic() - began < 1.0
+    assert slow.told == []
+    slow.go.set()
+    trackers.close()
+    assert slow.told == [1, "n", 2, "closed"]
+    assert trackers.run_ids == {"Other": "o1", "Slow": "s1"}
+
+
+def test_a_tracker_that_hangs_is_left_behind_with_what_waits_for_it(caplog):
+    slow = Slow()
+    tracker = BackgroundTracker(slow, capacity=2, close_s=0.1)
+    for step in range(6):
+        tracker.log(step, {})
+    tracker.close()
+    assert "dropped=<" in caplog.text
+    assert "metrics.jsonl has all" in caplog.text
+    slow.go.set()
 
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("mlflow")), reason="MLflow is installed")
