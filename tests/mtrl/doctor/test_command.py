@@ -1,14 +1,17 @@
 """`rft doctor`, run as a person runs it."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from environments.wordle import environment
+from rft_agent_sdk.cli import main
 from rft_agent_sdk.mtrl.doctor.checks import GROUPS
 from tests.mtrl.doctor.world import ROOT, sound
 
@@ -16,6 +19,18 @@ EVERY = [check.id for checks in GROUPS.values() for check in checks]
 
 
 def doctor(*args, cwd=ROOT):
+    """Run it within this process: starting one takes most of a second."""
+    out, err, path, code = io.StringIO(), io.StringIO(), list(sys.path), 0
+    with redirect_stdout(out), redirect_stderr(err), chdir(cwd):
+        try:
+            main(["doctor", *args])
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+    sys.path[:] = path
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+
+
+def in_a_process(*args, cwd=ROOT):
     return subprocess.run(
         [sys.executable, "-m", "rft_agent_sdk.cli", "doctor", *args],
         capture_output=True,
@@ -67,7 +82,7 @@ def test_a_fault_is_told_with_its_fix_and_exit_code_1_says_so(tmp_path, monkeypa
 
 def test_alone_it_makes_what_it_can_says_what_was_skipped_and_how_to_make_it(tmp_path, monkeypatch):
     with sound(tmp_path, monkeypatch, has_account=False, has_agent=False):
-        done = doctor("--skip", "server-starts", cwd=tmp_path)
+        done = in_a_process("--skip", "server-starts", cwd=tmp_path)
     assert done.returncode == 1
     assert "ok      agentcore-project" in done.stdout
     assert "Not known to be safe to launch" in done.stdout
