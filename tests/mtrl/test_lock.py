@@ -158,6 +158,13 @@ def test_the_verb_notes_compares_and_warns_by_its_exit_code(account, tmp_path):
     assert "WARNING: the agent of this job was changed: version was '1'" in changed.stderr
 
 
+def test_the_verb_says_of_a_job_that_ended_unnoted_what_is_known(account, tmp_path):
+    account.create().wait(10)
+    done = rft("lock", "wordle-1", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing was noted while it ran" in done.stderr
+
+
 def test_waiting_for_a_job_whose_agent_was_changed_ends_by_that_code(account, tmp_path):
     record, script = account.scripted()
     assert rft("lock", "wordle-1", cwd=tmp_path).returncode == 0

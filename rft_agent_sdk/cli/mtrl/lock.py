@@ -47,6 +47,11 @@ def command(name: str, region: str | None, runs: str) -> int:
             click.echo(f"noted in {path}", err=True)
     if before is not None:
         click.echo(json.dumps(before.to_json(), indent=2))
+    elif not found:
+        click.echo(
+            "the job has ended, and nothing was noted while it ran; no version of its agent was deployed in that time",
+            err=True,
+        )
     for change in found:
         click.echo(f"WARNING: the agent of this job was changed: {change}", err=True)
     return AGENT_CHANGED if found else 0
