@@ -55,12 +55,10 @@ def _troubled(rehearsed: Rehearsed) -> list[Rollout]:
 
 
 def _where(rollout: Rollout, facts: Facts) -> str:
-    when = (
-        f"step {rollout.step}"
-        if rollout.kind is Kind.TRAIN
-        else f"validation after step {rollout.step}"
-    )
-    return f"{facts.dataset}, row {rollout.row + 1} ({when})"
+    row, step = rollout.row + 1, rollout.step
+    if rollout.kind is Kind.TRAIN:
+        return f"{facts.dataset}, row {row} (step {step})"
+    return f"validation, row {row} ({f'after step {step}' if step else 'at the start'})"
 
 
 def _retries(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Iterator[Finding]:

@@ -1,6 +1,8 @@
 """Agents that keep no rule but their own, served for real: what goes wrong in them is what a rehearsal is for."""
 
 import asyncio
+import itertools
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -81,9 +83,14 @@ def plays_well(wire: Wire, reward: float = 1.0) -> None:
     wire.reward(reward)
 
 
+_started = itertools.count(1)
+
+
 def plays_slowly(wire: Wire) -> None:
-    """Play a rollout that takes half a second."""
+    """Play a rollout that takes half a second; at the one that CRASH_AT numbers, end the process instead."""
     wire.sample()
+    if str(next(_started)) == os.environ.get("CRASH_AT"):
+        os._exit(1)
     time.sleep(0.5)
     wire.complete()
     wire.reward(time.monotonic() % 1)

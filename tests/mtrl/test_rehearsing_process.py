@@ -20,7 +20,7 @@ from rft_agent_sdk.mtrl.rehearsal import Status
 
 ROOT = Path(__file__).parents[2]
 RFT = [sys.executable, "-m", "rft_agent_sdk.cli"]
-SMALL = ("--steps", "1", "--batch", "2", "--group", "2", "--validation-rows", "0", "--speed", "60")
+SMALL = ("--steps", "1", "--batch", "2", "--group", "2", "--validation-rows", "0", "--speed", "20")
 ENVIRONMENT = "tests.mtrl.rehearsal_environment:environment"
 
 
@@ -36,11 +36,12 @@ def run(*args, timeout=90):
 
 
 @contextmanager
-def agent_at(port):
-    """Serve the slow agent as a process; ends it without grace, as a redeployment does."""
+def agent_at(port, *, crash_at=0):
+    """Serve the slow agent as a process, which may end in the middle of a rollout, as in a redeployment."""
     app = "tests.mtrl.rehearsal_agents:slow"
     command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--log-level", "error"]
-    process = subprocess.Popen(command, cwd=ROOT)
+    environment = {**os.environ, "CRASH_AT": str(crash_at)}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
         until = time.monotonic() + 30
         while time.monotonic() < until:
@@ -143,13 +144,8 @@ def test_an_agent_that_is_redeployed_mid_job_costs_a_retry_and_a_warning(tmp_pat
         validation_rows=0,
         speed=2.0,  # 15 s to come up again
     )
-    with agent_at(port) as first:
-
-        def say(line):
-            if line.startswith("step 1/"):
-                threading.Timer(0.6, first.kill).start()
-
-        rehearsing = _Threaded(settings, say)
+    with agent_at(port, crash_at=11) as first:
+        rehearsing = _Threaded(settings)
         first.wait(60)
         with agent_at(port):
             report = rehearsing.result()
@@ -169,29 +165,22 @@ def test_an_agent_that_goes_for_good_fails_the_job(tmp_path):
         steps=4,
         batch=2,
         validation_rows=0,
-        speed=60.0,
+        speed=30.0,
     )
-    with agent_at(port) as first:
-        lines = []
-
-        def say(line):
-            lines.append(line)
-            if line.startswith("step 1/"):
-                first.kill()
-
-        report = rehearse(settings, say)
+    with agent_at(port, crash_at=11):
+        report = rehearse(settings, print)
     assert report.rehearsed.status is Status.FAILED
     killer = next(finding for finding in report.findings if finding.id == "agent-gone")
-    assert "played 8 rollouts, and then nothing took connections" in killer.message
+    assert "rollouts, and then nothing took connections" in killer.message
 
 
 class _Threaded:
     """A rehearsal on a thread, so that the test can meddle with its agent."""
 
-    def __init__(self, settings, say):
+    def __init__(self, settings):
         self._found: list[Any] = []
         self._thread = threading.Thread(
-            target=lambda: self._found.append(rehearse(settings, say)), daemon=True
+            target=lambda: self._found.append(rehearse(settings, print)), daemon=True
         )
         self._thread.start()
 

@@ -267,6 +267,13 @@ def only_these_aws_variables(given: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(kept)
 
 
+def without_proxy(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that keep loopback off any proxy, with what they say already."""
+    named = {environ.get(name, "") for name in ("NO_PROXY", "no_proxy")}
+    hosts = ",".join(sorted({*filter(None, named), "127.0.0.1", "localhost"}))
+    return {"NO_PROXY": hosts, "no_proxy": hosts}
+
+
 def _noted(response: Any) -> Answer:
     from rft_agent_sdk.mtrl.rehearsal import Answer, AnswerKind
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,12 @@ class RehearsalRunner:
 
     def __call__(self, job: JobRecord) -> None:
         """Run the job to its end."""
+        from rft_agent_sdk.twins.cloud import StopRequested
+
         try:
             self._run(job)
+        except StopRequested:
+            raise
         except BaseException as error:
             self.error = error
             raise
@@ -145,22 +150,22 @@ class JobListener:
     def ended(self, rollout: Rollout, done: int, total: int) -> None:
         """Count a rollout; see `rehearsal.Listener`."""
         from rft_agent_sdk.mtrl.rehearsal import Kind
+        from rft_agent_sdk.twins.cloud import StopRequested
 
         seen = rollout.last.seen
         self._tokens["prefill_tokens"] += seen.prompt_tokens
         self._tokens["sample_tokens"] += seen.completion_tokens
         if rollout.kind is Kind.TRAIN:
             self._tokens["train_tokens"] += seen.prompt_tokens + seen.completion_tokens
-        if self.job.is_stopping:
-            return
-        self.job.progress(
-            current_step=max(rollout.step, 1),
-            max_steps=self.plan.steps,
-            batch_size=self.plan.batch,
-            rollouts_completed=done,
-            rollouts_total=total,
-            **self._tokens,
-        )
+        with suppress(StopRequested):  # the trainer is told by itself
+            self.job.progress(
+                current_step=max(rollout.step, 1),
+                max_steps=self.plan.steps,
+                batch_size=self.plan.batch,
+                rollouts_completed=done,
+                rollouts_total=total,
+                **self._tokens,
+            )
 
     def phase(self, phase: Phase) -> None:
         """Log a phase's numbers; see `rehearsal.Listener`."""
@@ -174,8 +179,7 @@ class JobListener:
             name = f"step {phase.step}/{self.plan.steps}"
             mean, std = metrics["rollout/reward/mean"], metrics["analysis/mean_group_reward_spread"]
             told = f"reward {mean:+.3f}, in groups std {std:.3f}"
-            if not self.job.is_stopping:
-                self.job.publish("checkpoint")
+            self.job.publish("checkpoint")
         else:
             name = f"validation after step {phase.step}"
             mean, solved = metrics["val/reward/mean"], metrics["val/reward/pass_at_1"]

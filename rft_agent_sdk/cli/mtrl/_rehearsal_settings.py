@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ _STEPS, _BATCH, _GROUP, _VALIDATION = 2, 4, 4, 4
 _MOST_MADE = 64
 """Rows that the environment is asked for at most; further steps play them again."""
 _SPEED = 10.0
+_SECRET = re.compile(r"(?<=//)[^/?#]*@|\?[^#]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,11 @@ class Prepared:
     validation: Data | None
 
     @property
+    def policy_shown(self) -> str:
+        """The policy's name without what may be a secret in a server's URL: it is printed and kept."""
+        return _SECRET.sub("", self.policy)
+
+    @property
     def job_plan(self) -> JobPlan:
         """What the real job would play; of rows that the environment made there are as many as needed."""
         from rft_agent_sdk.mtrl.plan import make_plan
@@ -134,6 +141,31 @@ def prepare(settings: Settings) -> Prepared:
     is_scripted = not policy.startswith("openai:")
     terms = _terms(settings, values, is_scripted=is_scripted)
     return Prepared(settings, values, sent, policy, plan, terms, train, _validation(settings))
+
+
+def launch_settings(path: Path) -> dict[str, Any]:
+    """Return what a launch's YAML file says of a rehearsal, by the names of `Settings`.
+
+    Datasets that are not files here cannot be rehearsed, and are left out: the environment makes rows then.
+
+    Raises:
+        UsageError: The file cannot be read, or says what no launch takes.
+    """
+    from rft_agent_sdk.cli.mtrl._launch_options import read_launch
+    from rft_agent_sdk.mtrl.findings import Severity
+    from rft_agent_sdk.mtrl.launch_settings import settle
+
+    spec = read_launch(path, {})
+    settled = settle(spec)
+    for finding in settled.findings:
+        if finding.severity is Severity.ERROR:
+            raise UsageError(f"{path}: {finding.where}: {finding.message}. {finding.fix}")
+    found: dict[str, Any] = {"region": spec.region, "model": spec.model_name}
+    for name, place in (("dataset", spec.dataset), ("validation", spec.validation_dataset)):
+        found[name] = Path(place) if not place.startswith(("s3://", "arn:")) and place else None
+    told = {name: value for name, value in found.items() if value}
+    told["hyperparameters"] = {name: str(one) for name, one in settled.chosen.values.items()}
+    return told
 
 
 def deployed_variables(agent: str, project: Path = PROJECT) -> dict[str, str]:

@@ -16,6 +16,7 @@ from rft_agent_sdk.cli.mtrl._rehearsal_agent import (
     Door,
     only_these_aws_variables,
     own_budget_s,
+    without_proxy,
 )
 from rft_agent_sdk.cli.mtrl._rehearsal_job import RehearsalRunner, Say
 from rft_agent_sdk.cli.mtrl._rehearsal_policy import rehearsal_policy
@@ -25,7 +26,7 @@ from rft_agent_sdk.cli.mtrl._rehearsal_settings import (
     deployed_variables,
     prepare,
 )
-from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.errors import RftError, UsageError
 from rft_agent_sdk.rollout import DEFAULT_BUDGET_S
 from rft_agent_sdk.testing import FakeCredentials
 from rft_agent_sdk.types import JSON
@@ -61,7 +62,7 @@ def rehearse(settings: Settings, say: Say) -> Report:
     prepared = prepare(settings)
     with (
         LocalCloud(region=settings.region, account=_ACCOUNT) as cloud,
-        only_these_aws_variables(cloud.environment()),
+        only_these_aws_variables({**cloud.environment(), **without_proxy(os.environ)}),
     ):
         report = _Rehearsal(prepared, cloud, say).report()
     text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
@@ -106,7 +107,7 @@ class _Rehearsal:
                 )
                 job_arn = self._run_job(clients, runner)
                 rehearsed = runner.rehearsed
-                assert rehearsed is not None  # else its error was raised
+                assert rehearsed is not None  # else that was raised
                 budget_s = self._budget_s(door, rehearsed)
                 log = process.log_tail if process is not None else ""
         return self._told(job_arn, rehearsed, budget_s, log)
@@ -150,6 +151,7 @@ class _Rehearsal:
         return {
             **deployed,
             **kept,
+            **without_proxy(kept),
             **self._cloud.environment(),
             "AWS_ENDPOINT_URL_SAGEMAKERJOBRUNTIME": endpoint,
             "RFT_RUNTIME_ENDPOINT": endpoint,
@@ -211,6 +213,8 @@ class _Rehearsal:
             runner.tracker.close()
         if runner.error is not None:
             raise runner.error
+        if runner.rehearsed is None:
+            raise RftError(f"job {name} ended as {record.status} before it was played")
         return record.arn
 
     def _document(self, clients: Clients) -> JSON:
@@ -299,7 +303,7 @@ class _Rehearsal:
             prepared.terms,
             findings,
             projection,
-            prepared.policy,
+            prepared.policy_shown,
             job_arn,
             notes,
         )
@@ -325,6 +329,7 @@ def _differences(prepared: Prepared) -> Iterator[str]:
     if prepared.validation is None:
         yield "without a validation channel nothing was validated; what the service does then is not documented"
     yield "one process played all rollouts at once; AgentCore gives each session a machine of its own"
+    yield "nothing was trained, and no step overlapped with the next, as those of the service may"
 
 
 def new_run_dir(runs: Path) -> Path:

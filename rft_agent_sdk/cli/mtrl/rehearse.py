@@ -31,6 +31,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=click.IntRange(0, 65535),
     help="Port of the Job Runtime's stand-in, for --agent-url.  [default: a free one]",
 )
+@click.option(
+    "--config",
+    type=_FILE,
+    help="YAML of `rft mtrl launch`: its files, model, region and hyperparameters; options win.",
+)
 @click.option("--dataset", type=_FILE, help="Training rows.  [default: the environment's own]")
 @click.option("--validation", type=_FILE, help="Validation rows.")
 @click.option("--rows", default=0, type=click.IntRange(0), help="Take so many training rows only.")
@@ -65,9 +70,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     metavar="NAME=VALUE",
     help="A hyperparameter of the job, such as rollout_timeout=900. Repeatable.",
 )
-@click.option("--model", default="openai-reasoning-gpt-oss-20b", show_default=True)
-@click.option("--region", default="us-west-2", show_default=True)
-@click.option("--prices", "price_file", type=_FILE, help="JSON file of prices, for the projection.")
+@click.option("--model", help="Name in the hub.  [default: openai-reasoning-gpt-oss-20b]")
+@click.option("--region", help="Of the job.  [default: us-west-2]")
+@click.option(
+    "--prices", "price_file", type=_FILE, help="YAML of prices, as for `rft mtrl launch`."
+)
 @click.option("--runs", default="runs", show_default=True, help="Folder for the run's record.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
@@ -93,42 +100,34 @@ def command(context: click.Context, /, **given: Any) -> None:
 
 def _settings(
     *,
+    config: Path | None,
     assignments: tuple[str, ...],
     full: bool,
     price_file: Path | None,
     runs: str,
     **given: Any,
 ) -> Any:
-    from rft_agent_sdk.cli.mtrl._rehearsal_settings import Settings
+    """Return what is asked for: by options, else by a launch's file."""
+    from rft_agent_sdk.cli.mtrl._rehearsal_settings import Settings, launch_settings
     from rft_agent_sdk.cli.mtrl._rehearsing import new_run_dir
+    from rft_agent_sdk.mtrl.prices import read_prices
+    from rft_agent_sdk.training.config_yaml import read_mapping
 
-    hyperparameters = {}
+    told = launch_settings(config) if config is not None else {}
+    told |= {name: value for name, value in given.items() if value is not None}
+    told["hyperparameters"] = {**told.get("hyperparameters", {}), **_pairs(assignments)}
+    prices = read_prices(read_mapping(price_file), str(price_file)) if price_file else None
+    return Settings(run_dir=new_run_dir(Path(runs)), is_full=full, prices=prices, **told)
+
+
+def _pairs(assignments: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"--set wants NAME=VALUE, got {assignment!r}")
-        hyperparameters[name.strip()] = value.strip()
-    return Settings(
-        run_dir=new_run_dir(Path(runs)),
-        is_full=full,
-        hyperparameters=hyperparameters,
-        prices=_prices(price_file),
-        **given,
-    )
-
-
-def _prices(path: Path | None) -> Any:
-    if path is None:
-        return None
-    from rft_agent_sdk.mtrl.prices import read_prices
-
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise UsageError(f"prices {str(path)!r} are not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise UsageError(f"prices {str(path)!r} must hold one JSON object")
-    return read_prices(values, str(path))
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
 def _show(report: Any) -> None:
