@@ -161,6 +161,24 @@ def test_what_a_runner_reports_is_what_describe_shows(play):
     ended(job)
 
 
+def test_a_runner_may_tell_any_other_part_of_the_output(play):
+    def runner(job):
+        job.tell("ResumableCheckpoint", {"ModelPackageArn": job.publish("checkpoint")})
+        job.complete()
+
+    play.cloud.runner = runner
+    ended(play.create())
+    told = service_output(play.describe())["ResumableCheckpoint"]
+    assert told == {"ModelPackageArn": play.checkpoints.packages[1].arn}
+
+
+def test_a_job_may_go_on_from_a_package_that_was_there_before(play):
+    arn = play.cloud.make_model_package("checkpoints", "s3://data/earlier/")
+    document = play.document()
+    document["ModelPackageConfig"]["InputModelPackageArn"] = arn
+    assert ended(play.create(document=document)).status == "Completed"
+
+
 def test_one_job_of_a_category_runs_at_a_time():
     with playing(runner=WalkThrough(step_s=60)) as play:
         play.create("first")
