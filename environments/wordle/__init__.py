@@ -3,4 +3,7 @@
 from environments.wordle.environment import Wordle, WordleEpisode, environment
 from environments.wordle.reward import WordleRewards
 
-__all__ = ["Wordle", "WordleEpisode", "WordleRewards", "environment"]
+__all__ = ["Wordle", "WordleEpisode", "WordleRewards", "compact", "environment"]
+
+compact = Wordle(style="compact")
+"""The same game in few tokens: `RFT_ENVIRONMENT=environments.wordle:compact`."""

@@ -4,28 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, Protocol
 
-from environments.wordle import dataset, solver, text
+from environments.wordle import compact_text, dataset, solver, text
 from environments.wordle.game import Game
 from environments.wordle.reward import WordleRewards, score
 from environments.wordle.task import Task, parse_task
 from environments.wordle.words import as_word
 from rft_agent_sdk.environment import Environment, Episode, PolicyFunction
+from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.reward import Reward
 from rft_agent_sdk.types import Outcome, ToolResult
+
+Style = Literal["plain", "compact"]
+"""How texts are written: in plain English, or in few tokens; both tell the same."""
+
+
+class Texts(Protocol):
+    """What a module of texts offers."""
+
+    SYSTEM_PROMPT: str
+
+    def opening_prompt(self, instruction: str, game: Game) -> str: ...  # noqa: D102 - told there
+    def retry_prompt(self, prompt: str) -> str: ...  # noqa: D102
+    def guess_result(self, game: Game) -> str: ...  # noqa: D102
+    def malformed_result(self, game: Game, given: object) -> str: ...  # noqa: D102
+    def unknown_tool_result(self, game: Game, name: str) -> str: ...  # noqa: D102
+    def already_played_result(self, game: Game, word: str) -> str: ...  # noqa: D102
+
+
+_STYLES: Mapping[str, Texts] = MappingProxyType({"plain": text, "compact": compact_text})
 
 
 class WordleEpisode(Episode):
     """One game, with one tool."""
 
-    system_prompt = text.SYSTEM_PROMPT
     tools = (text.TOOL,)
 
-    def __init__(self, task: Task, rewards: WordleRewards) -> None:
+    def __init__(self, task: Task, rewards: WordleRewards, texts: Texts = text) -> None:
         self.game = Game(task.answer, task.guesses)
-        self.prompt = text.opening_prompt(task.prompt, self.game)
+        self.system_prompt = texts.SYSTEM_PROMPT
+        self.prompt = texts.opening_prompt(task.prompt, self.game)
         self._rewards = rewards
+        self._texts = texts
 
     @property
     def done(self) -> bool:
@@ -40,7 +61,7 @@ class WordleEpisode(Episode):
     @property
     def retry_prompt(self) -> str:
         """The user message of a second conversation; it shows the guesses of the task again."""
-        return text.retry_prompt(self.prompt)
+        return self._texts.retry_prompt(self.prompt)
 
     @property
     def board(self) -> list[tuple[str, str]]:
@@ -51,21 +72,21 @@ class WordleEpisode(Episode):
         self, name: str, arguments: Mapping[str, Any], *, recovered: bool = False
     ) -> ToolResult:
         """Play one tool call. Every call but one after the end counts towards the limit of calls."""
-        game = self.game
+        game, texts = self.game, self._texts
         if game.over:
             return ToolResult(text.ALREADY_OVER, is_error=True)
         game.calls += 1
         if name != text.TOOL_NAME:
-            return ToolResult(text.unknown_tool_result(game, name), is_error=True)
+            return ToolResult(texts.unknown_tool_result(game, name), is_error=True)
         word = _guess_in(arguments)
         if word is None:
             game.malformed += 1
-            return ToolResult(text.malformed_result(game, arguments), is_error=True)
+            return ToolResult(texts.malformed_result(game, arguments), is_error=True)
         if recovered and game.has_played(word):
             # text often tells earlier calls over again; only a real call may waste a guess on one
-            return ToolResult(text.already_played_result(game, word))
+            return ToolResult(texts.already_played_result(game, word))
         game.play(word, is_recovered=recovered)
-        return ToolResult(text.guess_result(game))
+        return ToolResult(texts.guess_result(game))
 
     def reward(self, outcome: Outcome) -> Reward:
         """Score the game as it stands; see `reward.py`."""
@@ -77,7 +98,19 @@ class Wordle(Environment):
 
     name = "wordle"
 
-    def __init__(self, rewards: WordleRewards | None = None) -> None:
+    def __init__(self, rewards: WordleRewards | None = None, *, style: Style = "plain") -> None:
+        """Make the environment.
+
+        Args:
+            rewards: The constants of the reward; the documented ones when `None`.
+            style: How its texts are written.
+
+        Raises:
+            UsageError: There is no such style.
+        """
+        if style not in _STYLES:
+            raise UsageError(f"style must be one of {', '.join(_STYLES)}, got {style!r}")
+        self.style: Style = style
         self.rewards = rewards if rewards is not None else WordleRewards()
         self.floor = self.rewards.never_played
 
@@ -87,7 +120,7 @@ class Wordle(Environment):
         Raises:
             TaskError: The string is no Wordle task; the message does not hold the answer.
         """
-        return WordleEpisode(parse_task(task), self.rewards)
+        return WordleEpisode(parse_task(task), self.rewards, _STYLES[self.style])
 
     def tasks(self, split: str, count: int, seed: int = 0) -> list[str]:
         """Return task strings, each with its own answer; see `dataset.make_rows`."""
@@ -104,6 +137,10 @@ class Wordle(Environment):
     def policies(self) -> Mapping[str, PolicyFunction]:
         """Reference policies: `solver` plays nearly as well as can be, `random` any word."""
         return MappingProxyType({"random": solver.random_policy, "solver": solver.solver_policy})
+
+    def pieces(self) -> tuple[str, ...]:
+        """Return texts that a small tokenizer made for this environment has a token for."""
+        return tuple(compact_text.pieces()) if self.style == "compact" else ()
 
 
 environment = Wordle()

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import islice
 
+from environments.wordle.board import read_board
 from environments.wordle.candidates import CandidateIndex
 from environments.wordle.game import GUESSES
 from environments.wordle.knowledge import Knowledge
-from environments.wordle.text import ARGUMENT, TOOL_NAME, read_board
+from environments.wordle.text import ARGUMENT, TOOL_NAME
 from environments.wordle.words import answer_index, dictionary
 from rft_agent_sdk.types import Message, ToolCall, ToolSpec
 

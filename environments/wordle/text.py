@@ -1,4 +1,4 @@
-"""Every word the policy reads, and the one place that reads it back.
+"""Every word the policy reads, in plain English; `compact_text.py` says the same in few tokens.
 
 Nothing here takes the answer: a text is made from guesses and marks alone, so no text can tell more.
 The answer is not told after a lost game either.
@@ -7,13 +7,11 @@ The answer is not told after a lost game either.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from environments.wordle.candidates import LENGTH
 from environments.wordle.game import CALLS, GUESSES, Game, GuessRecord
 from environments.wordle.knowledge import Knowledge
-from rft_agent_sdk.types import Message, ToolSpec
+from rft_agent_sdk.types import ToolSpec
 
 TOOL_NAME = "guess_word"
 ARGUMENT = "guess"
@@ -53,15 +51,6 @@ _GUESS = re.compile(
 )
 _MARKS = {spoken: mark for mark, spoken in SPOKEN.items()}
 _SHOWN = 40  # characters of a bad argument that are quoted back
-
-
-@dataclass(frozen=True, slots=True)
-class Board:
-    """A game as it can be told from a conversation."""
-
-    rows: tuple[tuple[str, str], ...]
-    """Each guess, lower case, and its marks of `G`, `Y` and `X`."""
-    is_over: bool
 
 
 def opening_prompt(instruction: str, game: Game) -> str:
@@ -119,15 +108,21 @@ def board_lines(game: Game) -> list[tuple[str, str]]:
     return [(guess.word.upper(), guess.marks) for guess in game.guesses]
 
 
-def read_board(messages: Sequence[Message]) -> Board:
-    """Tell the game from a conversation: from what the user and the tool said, nothing else."""
-    told = [message for message in messages if message.role in ("user", "tool")]
-    rows = tuple(
-        (word.lower(), _read_marks(spoken))
-        for message in told
-        for word, spoken in _GUESS.findall(message.text)
-    )
-    return Board(rows, is_over=bool(told) and GAME_OVER in told[-1].text)
+def read_rows(told: str) -> tuple[tuple[str, str], ...]:
+    """Return each guess in a text, lower case, with its marks of `G`, `Y` and `X`."""
+    return tuple((word.lower(), _read_marks(spoken)) for word, spoken in _GUESS.findall(told))
+
+
+def ending(game: Game) -> str | None:
+    """Return the sentences that end a game, `None` while it goes on."""
+    if game.solved:
+        count = len(game.guesses)
+        return f"Solved in {count} guess{'es' if count > 1 else ''}. {GAME_OVER}"
+    if game.guesses_left == 0:
+        return f"Not solved, and no guesses left. {GAME_OVER}"
+    if game.calls_left == 0:
+        return f"Not solved, and no tool calls left. {GAME_OVER}"
+    return None
 
 
 def _read_marks(spoken: str) -> str:
@@ -170,14 +165,7 @@ def _places(preposition: str, places: list[int]) -> list[str]:
 
 
 def _status_line(game: Game) -> str:
-    if game.solved:
-        count = len(game.guesses)
-        return f"Solved in {count} guess{'es' if count > 1 else ''}. {GAME_OVER}"
-    if game.guesses_left == 0:
-        return f"Not solved, and no guesses left. {GAME_OVER}"
-    if game.calls_left == 0:
-        return f"Not solved, and no tool calls left. {GAME_OVER}"
-    return f"Guesses left: {game.guesses_left}"
+    return ending(game) or f"Guesses left: {game.guesses_left}"
 
 
 def _no_guess_used(game: Game) -> str:

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from environments.wordle import Wordle, WordleRewards, environment
+from environments.wordle.board import read_board
 from environments.wordle.game import CALLS
-from environments.wordle.text import read_board
 from environments.wordle.words import answers
 from rft_agent_sdk.environment import Environment, Episode, load_environment
 from rft_agent_sdk.errors import TaskError

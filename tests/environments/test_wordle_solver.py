@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import pytest
 
 from environments.wordle import environment
+from environments.wordle.board import read_board
 from environments.wordle.game import marks
 from environments.wordle.solver import OPENER, best_guess, choose, random_policy, solver_policy
-from environments.wordle.text import read_board
 from environments.wordle.words import answers, dictionary, is_in_dictionary, opening_information
 from rft_agent_sdk.types import Message, Outcome, ToolCall
 from tests.environments.wordle_play import play, start
