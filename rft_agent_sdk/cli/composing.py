@@ -81,7 +81,10 @@ def check_gateway(agent_url: str, host: str = "", port: int = 0) -> None:
     host = host or _host_for(agent_url)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.create_server((host, port), family=family).close()
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            probe.listen(1)
     except OSError as error:
         raise UsageError(
             f"the gateway cannot be served at {host!r}, port {port}: {error.strerror}. Set gateway_port to one "

@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,30 +46,35 @@ async def open_trackers(
     )
 
     known = checkpoint.loggers if checkpoint else {}
-    name, told = config.wandb_run_name or folder.path.name, config.model_dump(mode="json")
-    found: list[Tracker] = [
-        ConsoleTracker(functools.partial(click.echo, err=True), steps),
-        JsonlTracker(folder.metrics, resume_after=checkpoint.step if checkpoint else 0),
-    ]
+    told: dict[str, Any] = {
+        "run_name": config.wandb_run_name or folder.path.name,
+        "config": config.model_dump(mode="json"),
+    }
+    servers: dict[str, Callable[[], Tracker]] = {}
     uri = config.mlflow_uri
     if not uri and all(map(importlib.util.find_spec, ("mlflow", "sqlalchemy"))):
         uri = f"sqlite:///{(folder.path / 'mlflow.db').resolve()}"
     if uri and uri != "none":
         run_id = known.get(MLflowTracker.__name__)
-        connect = functools.partial(MLflowTracker, uri, run_name=name, run_id=run_id, config=told)
-        found += await _connected("mlflow_uri", connect)
+        servers["mlflow_uri"] = functools.partial(MLflowTracker, uri, run_id=run_id, **told)
     if config.wandb_project:
-        run_id = known.get(WandbTracker.__name__)
-        connect_wandb = functools.partial(
+        servers["wandb_project"] = functools.partial(
             WandbTracker,
             config.wandb_project,
-            run_name=name,
-            run_id=run_id,
-            config=told,
+            run_id=known.get(WandbTracker.__name__),
             folder=folder.path,
+            **told,
         )
-        found += await _connected("wandb_project", connect_wandb)
-    return Trackers(found, known=known)
+    found: list[Tracker] = []
+    try:
+        for setting, connect in servers.items():
+            found += await _connected(setting, connect)
+        metrics = JsonlTracker(folder.metrics, resume_after=checkpoint.step if checkpoint else 0)
+    except BaseException:
+        Trackers(found).close()
+        raise
+    console = ConsoleTracker(functools.partial(click.echo, err=True), steps)
+    return Trackers([console, metrics, *found], known=known)
 
 
 async def _connected(setting: str, connect: Callable[[], Tracker]) -> list[Tracker]:

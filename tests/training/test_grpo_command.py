@@ -1,9 +1,12 @@
 """`rft grpo` and `rft evaluate`, as a person runs them."""
 
+import asyncio
+import importlib.util
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,14 +17,16 @@ import pytest
 from click.testing import CliRunner
 
 from rft_agent_sdk.cli import composing
-from rft_agent_sdk.cli.evaluate import Asked, labelled, states_of, with_engine
+from rft_agent_sdk.cli.asked import Asked, asked_of, check_states, labelled, states_of
 from rft_agent_sdk.cli.evaluate import command as evaluate_command
+from rft_agent_sdk.cli.evaluate import with_engine
 from rft_agent_sdk.cli.grpo import loop_settings, rollout_settings, train
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.serving import asgi_app
 from rft_agent_sdk.training.checkpoint import Checkpoint, RunFolder
+from rft_agent_sdk.training.files import locked
 from rft_agent_sdk.training.matrix import Results
-from tests.servers import ScriptedServer, completion, serving
+from tests.servers import Answer, ScriptedServer, completion, serving
 from tests.training.killable import ROWS, config_of
 from tests.training.two_words import TableEngine, TableSampler, entrypoint
 
@@ -93,7 +98,7 @@ def test_a_run_ended_by_sigterm_stops_its_session_and_goes_on_as_if_it_had_not(t
     assert json.loads((whole / "config.json").read_text())["advantage"] == "dr_grpo"
 
 
-def test_a_folder_with_a_run_is_resumed_or_refused(tmp_path, agent_url):
+def test_a_folder_with_a_run_is_resumed_or_refused(tmp_path, agent_url, capsys):
     engine = TableEngine(tmp_path)
 
     async def open_engine(config):
@@ -110,8 +115,17 @@ def test_a_folder_with_a_run_is_resumed_or_refused(tmp_path, agent_url):
     assert len(lines(tmp_path / "rollouts.jsonl")) == 24
     with pytest.raises(UsageError, match="holds a run"):
         run()
+    stopped = engine.stopped
     assert run(resume=True) == 0
+    assert "nothing is left of" in capsys.readouterr().err
+    assert engine.stopped == stopped  # none was opened
     assert len(lines(tmp_path / "metrics.jsonl")) == 2
+    for checkpoint in (tmp_path / "checkpoints").iterdir():
+        checkpoint.unlink()
+    with pytest.raises(UsageError, match=r"nothing to resume from.*another run_dir, or remove"):
+        run()
+    with pytest.raises(UsageError, match=r"no checkpoint in .* without --resume, in another"):
+        run(resume=True)
 
 
 def test_every_key_reaches_what_it_is_for(tmp_path):
@@ -124,11 +138,13 @@ def test_every_key_reaches_what_it_is_for(tmp_path):
     assert (loop.eval_sampling.temperature, loop.adam.learning_rate) == (0.0, 0.01)
     assert loop.loss_config == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
     assert loop.stop_on == ("no_answer",)
+    plain = loop_settings(config.model_copy(update={"loss": "importance_sampling"}))
+    assert plain.loss_config == loop.loss_config
     assert (played.model_id, played.deadline_s) == ("two-words", 60.0)
     assert (played.failed_rollout, played.failure_rate_limit) == ("drop", 0.2)
 
 
-def rft(*args):
+def rft(*args, **environment):
     return subprocess.run(
         [sys.executable, "-m", "rft_agent_sdk.cli", *args],
         cwd=ROOT,
@@ -136,6 +152,7 @@ def rft(*args):
         text=True,
         timeout=60,
         check=False,
+        env={**os.environ, **environment},
     )
 
 
@@ -272,6 +289,93 @@ def test_a_model_is_evaluated_before_and_after_training(tmp_path, agent_url):
     assert engine.stopped == 1
 
 
+def test_a_model_that_starts_from_a_package_is_evaluated_with_it_and_without_its_optimizer(
+    tmp_path, agent_url
+):
+    loaded = []
+
+    class Watched(TableEngine):
+        async def load_state(self, name, *, with_optimizer=True):
+            loaded.append((name, with_optimizer))
+            await super().load_state(name)
+
+    engine, package = Watched(tmp_path, weight=-1.0), tmp_path / "package"
+    package.write_text("1.0")
+
+    async def open_engine(config):
+        return engine
+
+    config = config_of(tmp_path, agent_url)
+    config = config.model_copy(update={"resume_from_model_package": str(package)})
+    asked = Asked(agent_url, "", (0.0,), 64, None, 1, 60.0, 8, 1.0)
+    results = Results()
+    work = with_engine(
+        asked,
+        ROWS,
+        config,
+        states_of(["base"]),
+        results,
+        open_engine=open_engine,
+        sampler_of=TableSampler,
+    )
+    assert composing.run(work) == 0
+    assert results.cells[0].report.solved == 1.0
+    assert loaded == [(str(package), False)]
+
+
+OPTIONS = (
+    *("agent_url", "agent_arn", "temperatures", "max_tokens", "reasoning_effort", "rollout_time"),
+    *("concurrency", "success_threshold", "gateway_host", "gateway_port"),
+)
+
+
+def test_what_an_evaluation_is_not_told_is_as_the_config_says(tmp_path):
+    config = config_of(tmp_path, "http://127.0.0.1:1")
+    config = config.model_copy(update={"gateway_port": 4567, "eval_temperature": 0.5})
+    given = {**dict.fromkeys(OPTIONS), "per_task": 1}
+    asked = asked_of(given, config)
+    assert (asked.agent_url, asked.agent_arn, asked.temperatures) == (config.agent_url, "", (0.5,))
+    assert (asked.port, asked.rollout_s, asked.concurrency) == (4567, 60.0, 128)
+    asked = asked_of({**given, "agent_arn": "arn", "gateway_port": 0, "concurrency": 3}, config)
+    assert (asked.agent_url, asked.agent_arn, asked.port, asked.concurrency) == ("", "arn", 0, 3)
+    asked = asked_of({**given, "agent_url": "http://x"}, None)
+    assert (asked.temperatures, asked.rollout_s, asked.concurrency) == ((0.0,), 1800.0, 64)
+
+
+@pytest.mark.parametrize("name", ["missing.json", "arn:aws:s3:::bucket", "package"])
+def test_a_state_that_no_session_knows_is_refused_before_one_begins(tmp_path, name):
+    if name.endswith(".json"):
+        with pytest.raises(UsageError, match=r"wanted a checkpoint .*missing.json"):
+            states_of([str(tmp_path / name)])
+        return
+    config = config_of(tmp_path, "http://127.0.0.1:1").model_copy(update={"engine": "sagemaker"})
+    with pytest.raises(UsageError, match="or the ARN of a model package, got"):
+        check_states(config, states_of([name]))
+    package = "arn:aws:sagemaker:us-west-2:123456789012:model-package/g/1"
+    check_states(config, states_of(["base", f"best={package}"]))
+
+
+def test_a_hosted_model_is_evaluated_with_the_key_of_the_environment(tmp_path):
+    def script(seen, count):
+        if seen.headers.get("authorization") != "Bearer sk-example":
+            return Answer(401, {"error": {"message": "no key"}})
+        return completion("", calls=[("say", json.dumps({"word": "yes"}))])
+
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"payload": row.payload}) + "\n" for row in ROWS))
+    with serving(asgi_app(entrypoint())) as url, ScriptedServer(script) as hosted:
+        given = ["--dataset", str(rows), "--agent-url", url]
+        given += ["--policy", f"hosted=openai:{hosted.url}/openai/v1#some.model-1"]
+        done = rft("evaluate", *given, OPENAI_API_KEY="sk-example")
+        refused = rft("evaluate", *given, OPENAI_API_KEY="")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["solved"] == 1.0
+    assert {seen.path for seen in hosted.seen} == {"/openai/v1/chat/completions"}
+    assert {seen.json["model"] for seen in hosted.seen} == {"some.model-1"}
+    assert "sk-example" not in done.stdout + done.stderr
+    assert (refused.returncode, "requests reached the gateway" in refused.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(("given", "needed"), [(["a", "base"], "first"), (["a", "a"], "twice")])
 def test_states_that_cannot_be_told_apart_or_reached_are_refused(given, needed):
     with pytest.raises(UsageError, match=needed):
@@ -287,7 +391,126 @@ def test_a_server_without_a_label_is_labelled_without_its_secrets():
 
 
 def test_an_evaluation_says_what_it_needs(tmp_path):
+    done = rft("evaluate", "--policy", "solver", "--agent-url", "http://127.0.0.1:1")
+    assert (done.returncode, "say what to play: --dataset" in done.stderr) == (2, True)
     done = rft("evaluate", "--dataset", "x.jsonl", "--policy", "solver")
     assert (done.returncode, "--agent-url or --agent-arn" in done.stderr) == (2, True)
     done = rft("evaluate", "--dataset", "x.jsonl", "--agent-url", "http://127.0.0.1:1")
     assert (done.returncode, "--policy or --config" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_a_run_in_order_and_a_second_one_changes_nothing(name):
+    closed = []
+
+    async def work():
+        os.kill(os.getpid(), getattr(signal, name))
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.05)
+            closed.append(True)
+            raise
+
+    assert composing.run(work()) == 128 + getattr(signal, name)
+    assert closed == [True]
+
+
+def test_a_run_under_nohup_outlives_its_terminal():
+    async def work():
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.05)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert composing.run(work()) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+class Never:
+    """An engine that may not be opened: everything is to be found out before."""
+
+    opened = 0
+
+    async def open(self, config):
+        self.opened += 1
+        raise AssertionError("nothing may be billed yet")
+
+
+def test_what_costs_nothing_is_checked_before_the_engine_is_opened(tmp_path, agent_url):
+    never = Never()
+
+    def run(**changed):
+        config = config_of(tmp_path / "run", agent_url).model_copy(update=changed)
+        return composing.run(train(config, ROWS, [], open_engine=never.open))
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=r"Address already in use\. Set gateway_port"):
+            run(gateway_port=port)
+    with pytest.raises(UsageError, match="gateway_host to an address of this machine"):
+        run(gateway_host="192.0.2.1")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="run_dir: wanted a place"):
+        run(run_dir=str(tmp_path / "file" / "run"))
+    with pytest.raises(UsageError, match="rollout_log_path: wanted a place"):
+        run(rollout_log_path=str(tmp_path / "file" / "x.jsonl"))
+    with (
+        locked(tmp_path / "run"),
+        pytest.raises(UsageError, match=r"belongs to a run that is at work \(process \d+\)"),
+    ):
+        run()
+    if not importlib.util.find_spec("wandb"):
+        with pytest.raises(UsageError, match="pip install wandb"):
+            run(wandb_project="p")
+    if not importlib.util.find_spec("mlflow"):
+        with pytest.raises(UsageError, match="pip install mlflow-skinny"):
+            run(mlflow_uri="sqlite:///x")
+    assert never.opened == 0
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("transformers")), reason="transformers is here")
+def test_a_missing_tokenizer_is_told_before_the_engine_is_opened(tmp_path):
+    config = config_of(tmp_path, "http://127.0.0.1:1").model_copy(update={"engine": "sagemaker"})
+    with pytest.raises(UsageError, match=r"sagemaker-train\[tokenizer\]"):
+        composing.check_engine(config)
+    composing.check_engine(config_of(tmp_path, "http://127.0.0.1:1"))
+
+
+def test_a_run_resumed_with_another_config_says_so_and_keeps_both(tmp_path, agent_url, capsys):
+    engine = TableEngine(tmp_path, weight=-0.5)
+
+    async def open_engine(config):
+        return engine
+
+    def run(resume, **changed):
+        config = config_of(tmp_path, agent_url).model_copy(update=changed)
+        work = train(
+            config,
+            ROWS,
+            [],
+            resume=resume,
+            preflight=False,
+            open_engine=open_engine,
+            sampler_of=TableSampler,
+        )
+        return composing.run(work)
+
+    assert run(False, epochs=1) == 0
+    first = json.loads((tmp_path / "config.json").read_text())
+    with pytest.raises(UsageError, match="lora_rank: was 32, is 8"):
+        run(True, epochs=2, lora_rank=8)
+    assert json.loads((tmp_path / "config.json").read_text()) == first
+    assert run(True, epochs=2) == 0
+    assert "resumed with another config, after step 2:\n  epochs: was 1, is 2" in (
+        capsys.readouterr().err
+    )
+    assert json.loads((tmp_path / "config-until-step-000002.json").read_text()) == first
+    assert json.loads((tmp_path / "config.json").read_text())["epochs"] == 2
+    assert run(True, epochs=2, save_weights_at_end=True) == 0
+    assert json.loads((tmp_path / "weights.json").read_text())["weights"] == "published"
+    stopped = engine.stopped
+    assert run(True, epochs=2, save_weights_at_end=True) == 0
+    assert engine.stopped == stopped

@@ -1,16 +1,20 @@
 """Trackers: what is told to one is what can be read back, and none ends a run."""
 
+import asyncio
 import importlib
 import importlib.util
 import json
 import math
+import socket
 import threading
 import time
 from typing import Any
 
 import pytest
 
+from rft_agent_sdk.cli.trackers import open_trackers
 from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.training.checkpoint import RunFolder
 from rft_agent_sdk.training.tracking import (
     BackgroundTracker,
     ConsoleTracker,
@@ -19,6 +23,7 @@ from rft_agent_sdk.training.tracking import (
     Trackers,
     WandbTracker,
 )
+from tests.training.killable import config_of
 
 
 def lines(path):
@@ -152,3 +157,41 @@ def test_mlflow_reads_back_what_was_logged(tmp_path):
     history = client.get_metric_history(tracker.run_id, "sampler/mean_reward")
     assert [(one.step, one.value) for one in history] == [(1, 0.5), (2, 0.75)]
     assert client.get_run(tracker.run_id).data.params == {"loss": "ppo"}
+
+
+@pytest.mark.sagemaker
+@pytest.mark.filterwarnings("ignore")
+def test_an_mlflow_server_that_is_away_is_left_out_before_the_run_begins(
+    tmp_path, caplog, monkeypatch
+):
+    for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    config = config_of(tmp_path, "http://127.0.0.1:1")
+    config = config.model_copy(update={"mlflow_uri": f"http://127.0.0.1:{port}"})
+    folder = RunFolder(tmp_path)
+
+    async def work():
+        async def tick():
+            while True:
+                ticks.append(time.monotonic())
+                await asyncio.sleep(0.02)
+
+        ticking = asyncio.create_task(tick())
+        try:
+            return await open_trackers(config, folder, 8, None)
+        finally:
+            ticking.cancel()
+
+    ticks: list[float] = []
+    began = time.monotonic()
+    trackers = asyncio.run(work())
+    trackers.log(1, {"a": 1.0})
+    trackers.close()
+    assert time.monotonic() - began < 40
+    assert len(ticks) > 5
+    assert trackers.run_ids == {}
+    assert lines(folder.metrics) == [{"step": 1, "a": 1.0}]
+    assert "setting=<mlflow_uri> | not reached" in caplog.text
+    assert "Traceback" not in caplog.text
