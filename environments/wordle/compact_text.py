@@ -1,6 +1,6 @@
 """The texts of `text.py` in few tokens: the same information, for small models and short contexts.
 
-    C-R+A=N-E- 3A A1+ R1+!2 -CEN 5 left
+    C-R+A=N-E- 3A A1+ R1+!2 not:CEN 5 left
 
 A guess with its marks; then what is known: A is in place 3, there is at least one A and one R (without
 `+`: exactly so many), R is not in place 2, and neither C nor E nor N is in the word.
@@ -22,7 +22,7 @@ SIGNS = {"G": "=", "Y": "+", "X": "-"}
 
 SYSTEM_PROMPT = f"""Wordle: find a secret English word of {LENGTH} letters in at most {GUESSES} guesses. Call {TOOL_NAME} with one word of the dictionary at a time, never the same twice, until the game is over.
 
-An answer gives the marks, then what is known. Marks: C= in this place, C+ elsewhere in the word, C- not in it, or no further copy of it. Known: 3C place 3 is C, C1 exactly one C, C1+ at least one, !4 but not in place 4, -CDE none of these letters."""
+An answer gives the marks, then what is known. Marks: C= in this place, C+ elsewhere in the word, C- not in it, or no further copy of it. Known: 3C place 3 is C, C1 exactly one C, C1+ at least one, !4 but not in place 4, not:CDE none of these letters."""
 
 REPEATED = " repeated"
 UNLISTED = " not in the dictionary"
@@ -87,7 +87,7 @@ def pieces() -> Iterator[str]:
     yield from (f"!{place}" for place in _PLACES)
     yield from (f" {count} left" for count in range(1, GUESSES + 1))
     yield from (f" {count} calls" for count in range(1, CALLS + 1))
-    yield from (" -", REPEATED, UNLISTED, _MALFORMED, _NO_TOOL, _NOT_PLAYED)
+    yield from (" not:", REPEATED, UNLISTED, _MALFORMED, _NO_TOOL, _NOT_PLAYED)
     yield retry_prompt("")
 
 
@@ -113,7 +113,7 @@ def _known(known: Knowledge) -> str:
             if known.placed[place] is None
         ]
     if known.absent:
-        facts.append(f" -{''.join(sorted(known.absent)).upper()}")
+        facts.append(f" not:{''.join(sorted(known.absent)).upper()}")
     return "".join(facts)
 
 

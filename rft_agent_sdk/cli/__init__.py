@@ -25,6 +25,7 @@ VERBS = (
     "gateway",
     "grpo",
     "invoke",
+    "local",
     "mtrl",
     "play",
     "serve",

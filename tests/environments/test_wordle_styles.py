@@ -70,7 +70,7 @@ def read_compact(text: str) -> Told:
             told.counts[match[1]] = int(match[2]), not match[3]
             if match[4]:
                 told.outside[match[1]] = set(map(int, match[4][1:].split("!")))
-        elif match := re.fullmatch(r"-([A-Z]+)", fact):
+        elif match := re.fullmatch(r"not:([A-Z]+)", fact):
             told.absent = set(match[1])
     if match := re.search(r" (\d) left$", text):
         told.left = int(match[1])
@@ -150,7 +150,7 @@ def test_the_compact_style_is_named_like_any_environment():
 
 def test_a_compact_answer_is_short_and_reads_as_documented():
     episode = both("start")[1]
-    assert guess(episode, "crane").text == "C-R+A=N-E- 3A A1+ R1+!2 -CEN 5 left"
+    assert guess(episode, "crane").text == "C-R+A=N-E- 3A A1+ R1+!2 not:CEN 5 left"
     assert guess(episode, "start").text == "S=T=A=R=T= Solved in 2 guesses. The game is over."
     assert len(episode.system_prompt) < len(environment.start('{"answer": "start"}').system_prompt)
 

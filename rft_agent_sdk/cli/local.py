@@ -1,0 +1,75 @@
+"""`rft local`: models that are sampled and trained on this machine."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rft_agent_sdk.errors import UsageError
+
+if TYPE_CHECKING:
+    from rft_agent_sdk.environment import Environment
+    from rft_agent_sdk.local.tiny import Script
+
+
+@click.group("local", short_help="Make models that are trained on this machine.")
+def command() -> None:
+    """Make models that are sampled and trained on this machine. Needs the [local] extra."""
+
+
+@command.command("init-tiny", short_help="Make a policy small enough to learn on two CPU cores.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option(
+    "--environment",
+    default="environments.wordle:compact",
+    show_default=True,
+    help="Whose texts its tokenizer knows.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of its weights.")
+@click.option("--hidden", default=160, show_default=True, type=click.IntRange(8), help="Width.")
+@click.option("--layers", default=4, show_default=True, type=click.IntRange(1))
+@click.option("--heads", default=4, show_default=True, type=click.IntRange(1))
+@click.option("--inner", default=480, show_default=True, type=click.IntRange(8))
+def init_tiny_command(
+    out: Path, environment: str, seed: int, hidden: int, layers: int, heads: int, inner: int
+) -> None:
+    """Write a transformer with random weights and a tokenizer of its own as a Hugging Face folder.
+
+    It writes turns as Qwen 3 does. The tokenizer has a token for each text that the environment says again
+    and again, and takes any other byte by byte.
+    """
+    from rft_agent_sdk.environment import load_environment
+
+    if out.exists() and any(out.iterdir()):
+        raise UsageError(f"wanted an empty folder or none, got {str(out)!r}; name another")
+    script = script_of(load_environment(environment))
+    from rft_agent_sdk.local.tiny import Shape, init_tiny
+
+    count = init_tiny(out, chat_template(), script, Shape(hidden, layers, heads, inner), seed)
+    click.echo(f"{out}: {count / 1e6:.2f} million parameters")
+
+
+def chat_template() -> str:
+    """Return the chat template of this package, which writes turns as Qwen 3 does."""
+    folder = resources.files("rft_agent_sdk.gateway.data")
+    return folder.joinpath("chat_template.jinja").read_text("utf-8")
+
+
+def script_of(environment: Environment) -> Script:
+    """Return what an environment says again and again, told by one of its episodes.
+
+    An environment may have a method `pieces` that returns further texts.
+
+    Raises:
+        UsageError: It ships no tasks, or an episode without tools.
+    """
+    from rft_agent_sdk.local.tiny import Script
+
+    episode = environment.start(environment.tasks("train", 1)[0])
+    if not episode.tools:
+        raise UsageError(f"wanted an environment with tools, got {environment.name!r}")
+    pieces: tuple[str, ...] = getattr(environment, "pieces", tuple)()
+    return Script(episode.system_prompt, episode.tools, (episode.prompt,), pieces)
