@@ -29,7 +29,7 @@ LAYERS = (
         "tls",
         "tracing",
     },
-    {"auth", "endpoint", "server_thread", "testing", "transport"},
+    {"auth", "endpoint", "local", "server_thread", "testing", "transport"},
     {"policy", "job_runtime"},
     {"rollout"},
     {"faults", "shutdown"},

@@ -1,0 +1,61 @@
+"""The weights at one moment, which whoever holds them can sample for as long as they like."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rft_agent_sdk.local.model import LocalModel
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Weights:
+    """A copy of what trains: the adapter, or every weight. Never written to."""
+
+    tensors: Mapping[str, Tensor]
+    """By the name of the parameter."""
+    number: int = field(default_factory=lambda: next(_numbers))
+    """Tells it from every other in the process."""
+
+    @classmethod
+    def of(cls, model: LocalModel) -> Weights:
+        """Copy a model's weights as they are now."""
+        return cls({name: one.detach().clone() for name, one in model.trainable().items()})
+
+
+class Holder:
+    """A model that computes with whichever weights it is pointed at: no number is copied."""
+
+    def __init__(self, model: LocalModel) -> None:
+        """Make a twin of a model, with modules of its own."""
+        names = set(model.trainable())
+        self.model = model.twin()
+        parameters = dict(self.model.core.named_parameters())
+        self._parameters = {name: parameters[name] for name in names}
+        self._held: int | None = None
+
+    def hold(self, weights: Weights) -> None:
+        """Compute with these from now on."""
+        if weights.number == self._held:
+            return
+        for name, one in self._parameters.items():
+            one.data = weights.tensors[name]
+        self._held = weights.number
+
+    def parameters(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters that are pointed elsewhere, by name."""
+        yield from self._parameters.items()
+
+
+def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Tell whether two sets of weights are equal, bit by bit."""
+    return one.keys() == other.keys() and all(
+        torch.equal(value, other[name]) for name, value in one.items()
+    )
