@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _ENDINGS = ("SIGTERM", "SIGHUP")
 """Signals that end a run in order: a terminal that is closed, or a connection lost, sends the second."""
+_LOCAL_PARTS = ("torch", "transformers", "peft")
 SIGTERM_EXIT = 143
 """What a shell makes of a process that SIGTERM ended."""
 
@@ -39,12 +41,15 @@ class Capture:
 async def open_engine(config: Config) -> Engine:
     """Start the engine that a config names.
 
+    Args:
+        config: The run's; an engine on this machine saves its states in `run_dir`.
+
     Raises:
         UsageError: It is not there.
         EngineError: It did not start.
     """
-    if config.engine != "sagemaker":
-        raise UsageError(f"engine {config.engine!r} is not in this version: wanted sagemaker")
+    if config.engine == "local":
+        return await _open_local(config)
     from rft_agent_sdk.training.engines.sagemaker import SageMakerEngine, SageMakerSettings
 
     settings = SageMakerSettings(
@@ -60,12 +65,52 @@ async def open_engine(config: Config) -> Engine:
     return await SageMakerEngine.open(settings)
 
 
+async def _open_local(config: Config) -> Engine:
+    from rft_agent_sdk.local.generate import SamplingSettings
+    from rft_agent_sdk.local.model import ModelSettings
+    from rft_agent_sdk.local.trainer import TrainerSettings
+    from rft_agent_sdk.training.engines.local import LocalEngine, LocalSettings
+
+    model = ModelSettings(
+        config.base_model,
+        dtype=config.dtype,
+        device=config.device,
+        lora_rank=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        seed=config.seed,
+        threads=config.threads,
+        gradient_checkpointing=config.gradient_checkpointing,
+    )
+    trainer = TrainerSettings(
+        micro_batch_tokens=config.micro_batch_tokens,
+        packed=config.packed,
+        warmup_steps=config.warmup_steps,
+        kl_coef=config.kl_coef,
+        kl_kind=config.kl_kind,
+    )
+    sampling = SamplingSettings(
+        max_rows=config.max_sampled_rows,
+        active_tokens=config.kv_cache_tokens,
+        kept_tokens=config.kv_cache_tokens,
+        seed=config.seed,
+    )
+    states = Path(config.run_dir or "runs", "states")
+    return await LocalEngine.open(
+        LocalSettings(model, states, trainer, sampling, operation_timeout_s=config.train_op_timeout)
+    )
+
+
 def check_engine(config: Config) -> None:
     """Make sure of what the engine will need later, before anything is billed.
 
     Raises:
         UsageError: It is not installed.
     """
+    missing = [name for name in _LOCAL_PARTS if importlib.util.find_spec(name) is None]
+    if config.engine == "local" and missing:
+        raise UsageError(
+            f"the engine local needs {', '.join(missing)}: pip install 'rft-agent-sdk[local]'"
+        )
     if config.engine == "sagemaker" and importlib.util.find_spec("transformers") is None:
         raise UsageError(
             "the model's tokenizer needs transformers: pip install 'sagemaker-train[tokenizer]'"
@@ -100,10 +145,20 @@ def capture(
     Args:
         config: The run's.
         engine: Whose tokenizer renders.
-        sampler_of: Makes a sampler of a sampling client and a version; `None` for a training session's.
+        sampler_of: Makes a sampler of a sampling client and a version; `None` for the config's engine's.
     """
     from rft_agent_sdk.gateway import Gateway, SamplerPool, load_renderer
     from rft_agent_sdk.gateway.samplers.sagemaker import SageMakerSampler
+
+    def of_local(client: Any, version: int) -> Any:
+        from rft_agent_sdk.gateway.samplers.local import LocalSampler
+
+        return LocalSampler(
+            client,
+            version=version,
+            max_tokens=config.max_new_tokens,
+            max_context_tokens=config.max_context_tokens,
+        )
 
     def of_session(client: Any, version: int) -> Any:
         return SageMakerSampler(
@@ -114,7 +169,7 @@ def capture(
             timeout_s=config.train_op_timeout,
         )
 
-    make = sampler_of or of_session
+    make = sampler_of or (of_local if config.engine == "local" else of_session)
     pool = SamplerPool(_unbound(), timeout_s=config.train_op_timeout)
     renderer = load_renderer(
         tokenizer=engine.get_tokenizer(), chat_template_kwargs=config.chat_template_kwargs

@@ -103,7 +103,7 @@ async def train(
         trackers = await open_trackers(config, folder, steps, checkpoint)
         with composing.closing(trackers):
             _write_config(config, folder, checkpoint, changed)
-            engine = await open_engine(config)
+            engine = await open_engine(config.model_copy(update={"run_dir": str(folder.path)}))
             try:
                 parts = _Parts(
                     config, folder, trackers, dataset, [row.payload for row in eval_rows]

@@ -39,6 +39,7 @@ SECTIONS = {
     "engine": "Model",
     "agent_runtime_arn": "Agent",
     "lora_rank": "LoRA",
+    "dtype": "Local engine",
     "dataset_path": "Dataset",
     "batch_size": "Training",
     "beta1": "Optimizer",
@@ -51,6 +52,20 @@ SECTIONS = {
 """Heading of each part of the example, by the first key under it."""
 
 _SESSION_KEYS = ("role_arn", "base_model_arn", "s3_output_path", "model_package_group_arn")
+_LOCAL_KEYS = (
+    "dtype",
+    "device",
+    "threads",
+    "kl_coef",
+    "kl_kind",
+    "warmup_steps",
+    "micro_batch_tokens",
+    "packed",
+    "gradient_checkpointing",
+    "max_sampled_rows",
+    "kv_cache_tokens",
+)
+"""Keys that a training session knows nothing of."""
 _Count = Annotated[int, Field(ge=1)]
 _CountOrAll = Annotated[int, Field(ge=0)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -109,10 +124,33 @@ class Config(BaseModel):
     agent_url: Url = ""
     """Address of an agent that is served elsewhere, such as http://127.0.0.1:8080, in place of a runtime."""
 
-    lora_rank: _Count = 32
-    """Rank of the adapter."""
+    lora_rank: _CountOrAll = 32
+    """Rank of the adapter; 0 trains all weights, which the engine local alone can."""
     lora_alpha: _Count = 64
     """Scale of the adapter; its effect grows with lora_alpha / lora_rank."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the model computes in; the optimizer keeps float32 in any case."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = "auto"
+    """Where the model is: cpu, mps, cuda, cuda:1, or auto for the first accelerator that is there."""
+    threads: _CountOrAll = 0
+    """Threads that torch computes with on the CPU; 0 leaves that to torch."""
+    kl_coef: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Factor of the divergence from base_model, added to the loss of each trained token; 0 computes none."""
+    kl_kind: Literal["exact", "k3"] = "exact"
+    """How that divergence is told: over the whole vocabulary, or estimated from the sampled token."""
+    warmup_steps: _CountOrAll = 0
+    """Steps over which the learning rate rises to learning_rate."""
+    micro_batch_tokens: _Count = 8192
+    """Tokens of one forward pass in training, the padding included; more passes need less memory."""
+    packed: bool = False
+    """Whether sequences share a row, one after the other, in place of padding them to one length."""
+    gradient_checkpointing: bool = False
+    """Whether to compute activations twice rather than keep them."""
+    max_sampled_rows: _Count = 128
+    """Turns sampled at one time."""
+    kv_cache_tokens: _Count = 524_288
+    """Tokens whose keys and values are kept for turns under way, and as many again between turns."""
 
     dataset_path: str = ""
     """Training rows: JSONL, JSON, CSV or Parquet with a column payload or prompt. Required."""
@@ -347,6 +385,8 @@ def _contradictions(value: Callable[[str], Any]) -> Iterator[tuple[tuple[str, ..
             ("agent_runtime_arn", "agent_url"),
             "agent_runtime_arn and agent_url: wanted exactly one of the two, got both",
         )
+    if value("engine") == "sagemaker":
+        yield from _beyond_a_session(value)
     if value("save_every") == 0:
         yield ("save_every",), "save_every: wanted -1 (only at the end) or at least 1, got 0"
     for key in ("base_model_arn", "model_package_group_arn", "resume_from_model_package"):
@@ -365,6 +405,22 @@ def _contradictions(value: Callable[[str], Any]) -> Iterator[tuple[tuple[str, ..
             f"max_new_tokens: wanted at least 512, the least a training session samples, got {new}"
         )
         yield ("max_new_tokens", "engine"), told
+
+
+def _beyond_a_session(
+    value: Callable[[str], Any],
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield what a training session cannot do."""
+    if value("lora_rank") == 0:
+        yield (
+            ("lora_rank", "engine"),
+            "lora_rank: wanted at least 1, a training session trains an adapter, got 0",
+        )
+    for key in _LOCAL_KEYS:
+        default = Config.model_fields[key].default
+        if value(key) != default:
+            told = f"{key}: wanted {default!r}, the engine sagemaker has no such setting, got {value(key)!r}"
+            yield (key, "engine"), told
 
 
 def _findings(value: object) -> tuple[str, ...]:
