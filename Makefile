@@ -14,6 +14,9 @@ PYTHON313 ?= $(shell for python in python3.13 "$$HOME"/.pyenv/versions/3.13*/bin
 export AWS_EC2_METADATA_DISABLED := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# A worker for each processor; tests share nothing but the machine.
+PARALLEL := -n auto --dist worksteal
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-local bench lock clean
 
@@ -39,35 +42,35 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 test: check  ## Lint, types and every test
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 quick: check  ## The same without the slow tests
-	$(BIN)/pytest -m "not slow and not aws and not gpu and not sagemaker and not peers and not deploy and not local"
+	$(BIN)/pytest $(PARALLEL) -m "not slow and not aws and not gpu and not sagemaker and not peers and not deploy and not local"
 
 test-313:  ## The quick tests on Python 3.13, where that is installed
 ifeq ($(PYTHON313),)
 	@echo "python3.13 is not installed: its tests are left out"
 else
 	$(MAKE) setup VENV=.venv-313 PYTHON="$(PYTHON313)"
-	.venv-313/bin/pytest -m "not slow and not aws and not gpu and not sagemaker and not peers and not deploy and not local"
+	.venv-313/bin/pytest $(PARALLEL) -m "not slow and not aws and not gpu and not sagemaker and not peers and not deploy and not local"
 endif
 
 # An environment of its own: the client brings some 700 MB that nothing else here needs.
 .venv-sagemaker/.installed: pyproject.toml
 	test -x .venv-sagemaker/bin/python || $(PYTHON) -m venv .venv-sagemaker
 	.venv-sagemaker/bin/python -m pip install --quiet 'sagemaker-train==1.27.0' -e '.[cli,train]' \
-		'hypothesis>=6.140' 'pytest>=9' 'pytest-asyncio>=1.5'
+		'hypothesis>=6.140' 'pytest>=9' 'pytest-asyncio>=1.5' 'pytest-xdist>=3.8'
 	touch $@
 
 test-managed: .venv-sagemaker/.installed  ## What stands on the real sagemaker-train client; needs the registry
-	.venv-sagemaker/bin/pytest -m sagemaker tests/training tests/twins tests/mtrl
+	.venv-sagemaker/bin/pytest $(PARALLEL) -m sagemaker tests/training tests/twins tests/mtrl
 
 # torch on its own first: pip then takes the build for the CPU that lies on some machines, and no later step replaces it.
 .venv-local/.installed: pyproject.toml
 	test -x .venv-local/bin/python || $(PYTHON) -m venv .venv-local
 	.venv-local/bin/python -m pip install --quiet 'torch==2.13.0'
 	.venv-local/bin/python -m pip install --quiet -e '.[cli,train,plot,local]' \
-		'hypothesis>=6.140' 'pytest>=9' 'pytest-asyncio>=1.5'
+		'hypothesis>=6.140' 'pytest>=9' 'pytest-asyncio>=1.5' 'pytest-xdist>=3.8'
 	touch $@
 
 test-local: .venv-local/.installed  ## The engine on torch; needs the registry
