@@ -86,13 +86,17 @@ async def await_session(visit: Visit) -> None:
 
 
 async def seal_session(visit: Visit) -> None:
-    """Serve `POST /sessions/seal`; the answer is the trajectory."""
+    """Serve `POST /sessions/seal`; the answer is the trajectory, and under `calls` what was asked for."""
     body = await _body(visit, "secret", "outcome", "rewards")
     session = _session(visit.gateway, body)
     outcome, rewards = _outcome(body.get("outcome")), _rewards(body.get("rewards"))
 
     def seal() -> JSON:
-        return trajectory_to_json(_usable(lambda: session.seal(outcome, rewards)))
+        trajectory = trajectory_to_json(_usable(lambda: session.seal(outcome, rewards)))
+        calls = [
+            {"operation": one.operation, "status": one.status} for one in session.rollout.calls
+        ]
+        return {**trajectory, "calls": calls}
 
     # A long rollout takes a while to write down, and others are being sampled meanwhile.
     await visit.reply(await asyncio.to_thread(seal))

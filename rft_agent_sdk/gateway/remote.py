@@ -7,6 +7,8 @@ gateway is being restarted.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import math
 import time
 from collections.abc import Sequence
@@ -33,7 +35,7 @@ from rft_agent_sdk.tls import tls_context
 from rft_agent_sdk.trajectory import Trajectory, message_from_json, trajectory_from_json
 from rft_agent_sdk.types import JSON, Outcome, SamplingParams, Turn, Usage
 
-_POLL_S = 20.0
+_POLL_S, _ASK_S = 20.0, 0.5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
 
@@ -178,13 +180,18 @@ class RemoteGateway:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSession:
-    """What a trainer holds of a session at a `RemoteGateway`; as `Session`, but for `turns`."""
+    """What a trainer holds of a session at a `RemoteGateway`; as `Session`, but for `turns`.
+
+    Every call but `ended` waits for the gateway's answer.
+    """
 
     secret: str = field(repr=False)
     """The agent's API key."""
     id: str
     """A name for people; opens nothing."""
     gateway: RemoteGateway
+    rollout: RemoteRecord = field(default_factory=lambda: RemoteRecord(), repr=False)
+    """What is known here of what was asked for: nothing before it is sealed."""
 
     def config(
         self,
@@ -227,6 +234,16 @@ class RemoteSession:
             if time.monotonic() >= until:
                 raise TimeoutError(f"session {self.id} has not ended within {timeout_s} s")
 
+    async def ended(self) -> SessionResult:
+        """Wait until the agent has reported its end, on any event loop; raises as `result` does."""
+        while True:
+            # Short calls, made now and then: a long one would hold one of the loop's few threads.
+            call = functools.partial(self._call, "AwaitSession", "result", {"timeout_s": 0})
+            answer = await asyncio.to_thread(call)
+            if "rewards" in answer:
+                return _result(answer)
+            await asyncio.sleep(_ASK_S)
+
     def seal(self, outcome: Outcome | None = None, rewards: Sequence[float] = ()) -> Trajectory:
         """End the session and return its record; see `Session.seal`.
 
@@ -235,7 +252,10 @@ class RemoteSession:
             JobRuntimeError: As for `RemoteGateway.open`.
         """
         body = {"outcome": outcome, "rewards": list(map(float, rewards))}
-        return trajectory_from_json(self._call("SealSession", "seal", body))
+        answer = self._call("SealSession", "seal", body)
+        calls = answer.pop("calls", [])
+        self.rollout.calls[:] = [RemoteCall(one["operation"], one["status"]) for one in calls]
+        return trajectory_from_json(answer)
 
     def drop(self) -> None:
         """Seal the session and have the gateway forget it."""
@@ -244,6 +264,21 @@ class RemoteSession:
     def _call(self, operation: str, name: str, body: JSON, until: float = math.inf) -> JSON:
         body = {"secret": self.secret, **body}
         return self.gateway._call(operation, f"/sessions/{name}", body, until=until)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCall:
+    """One request, as it was answered; the rest of a `Call` stays with the gateway."""
+
+    operation: str
+    status: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRecord:
+    """What was asked for in a session."""
+
+    calls: list[RemoteCall] = field(default_factory=list)
 
 
 def _error(operation: str, status: int, answer: Any) -> Exception:

@@ -8,12 +8,14 @@ import pytest
 import requests
 
 from rft_agent_sdk.errors import RolloutsFailed, UsageError
+from rft_agent_sdk.gateway import Gateway, GatewayServer, RemoteGateway
+from rft_agent_sdk.serving import asgi_app
 from rft_agent_sdk.training.agents import AgentCoreAgent, HttpAgent
-from rft_agent_sdk.training.rollouts import RolloutSettings
-from rft_agent_sdk.training.sessions import read_response
+from rft_agent_sdk.training.rollouts import Rollouts, RolloutSettings
+from rft_agent_sdk.training.sessions import SessionHost, read_response
 from rft_agent_sdk.types import Outcome, SamplingParams
-from tests.servers import Answer, ScriptedServer
-from tests.training.two_words import stage
+from tests.servers import Answer, ScriptedServer, serving
+from tests.training.two_words import RENDERER, TableSampler, entrypoint, stage
 
 ARN = "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/agent-abc123"
 TASK = {"prompt": "Say a word.", "answer": "yes"}
@@ -78,6 +80,37 @@ def test_the_real_entrypoint_plays_a_batch_in_groups(two_words):
     assert not any(group.is_flat for group in groups)
     assert len({one.session_id for one in played}) == 8
     assert two_words.gateway.stats()["sessions"]["open"] == 0
+
+
+def test_a_gateway_in_another_process_serves_the_loop_alike():
+    key = "an-admin-key-of-some-length"
+    gateway = Gateway(renderer=RENDERER, sampler=TableSampler(0.0, 0), admin_key=key)
+
+    def later(seen, count):
+        threading.Timer(
+            0.1, lambda: (sample(seen.json["_config"]), report(seen.json["_config"]))
+        ).start()
+        return Answer(body={"status": "accepted"})
+
+    async def work(host: SessionHost, url, agent, server_url):
+        settings = RolloutSettings(server_url, deadline_s=20.0)
+        async with Rollouts(host, HttpAgent(url), settings) as rollouts:
+            (group,) = await rollouts.run_batch([TASK], 4)
+        async with Rollouts(host, HttpAgent(agent), settings) as rollouts:
+            return group, await rollouts.run_rollout(TASK)
+
+    with (
+        GatewayServer(gateway) as server,
+        serving(asgi_app(entrypoint())) as url,
+        ScriptedServer(later) as agent,
+        RemoteGateway(server.url, key) as remote,
+    ):
+        group, reported = run(work(remote, url, agent.url, server.url))
+    assert sorted(one.reward for one in group.trained) == [0, 0, 1, 1]
+    assert {(one.sampling_requests, one.reports) for one in group.rollouts} == {(1, 2)}
+    assert all(one.trajectory.trained_tokens > 10 for one in group.rollouts)
+    assert (reported.reward, reported.trajectory.outcome) == (0.75, Outcome.TRUNCATED)
+    assert gateway.stats()["sessions"] == {"open": 0, "sealed": 0, "dropped": 5}
 
 
 def test_the_payload_goes_out_as_it_is_with_a_config_beside_it(two_words):
