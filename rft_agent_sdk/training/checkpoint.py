@@ -143,6 +143,10 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
         if value.pop("format") != _FORMAT:
             raise ValueError("another format")
         return Checkpoint(**value)
+    except FileNotFoundError:
+        raise UsageError(
+            f"wanted the record of a checkpoint, got {str(path)!r}, which is not there"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"wanted a checkpoint of format {_FORMAT} in {str(path)!r}, got {type(error).__name__}: "

@@ -195,3 +195,20 @@ def test_an_mlflow_server_that_is_away_is_left_out_before_the_run_begins(
     assert lines(folder.metrics) == [{"step": 1, "a": 1.0}]
     assert "setting=<mlflow_uri> | not reached" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("wandb"), reason="wandb is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_weights_and_biases_gets_what_was_logged_without_a_network(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    config = config_of(tmp_path, "http://127.0.0.1:1")
+    config = config.model_copy(update={"wandb_project": "p"})
+    trackers = asyncio.run(open_trackers(config, RunFolder(tmp_path), 8, None))
+    assert set(trackers.run_ids) == {"WandbTracker"}
+    trackers.rename("session-1")
+    trackers.log(1, {"sampler/mean_reward": 0.71875})
+    trackers.close()
+    (written,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    kept = written.read_bytes()
+    assert all(word in kept for word in (b"sampler/mean_reward", b"0.71875", b"session-1", b"drop"))
+    assert "failed" not in caplog.text
