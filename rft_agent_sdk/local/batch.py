@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -43,24 +43,44 @@ class Batch:
         self.read = self.sampled = 0
         """Tokens read from prompts, and sampled, so far."""
 
-    def cost_with(self, turn: Turn) -> int:
-        """Return the columns that all rows may take together, once a turn is there too."""
-        longest = max(one.wanted for one in (turn, *self.turns))
-        return (len(self.turns) + 1) * rounded(longest)
-
     def admit(self, turns: Sequence[Turn]) -> None:
         """Read the prompts of more turns, and sample the first token of each."""
+        first: list[Turn] = []
+        later: list[Turn] = []
+        sources: dict[Turn, Kept | Turn] = {}
+        heads: set[tuple[int, ...]] = set()
+        for turn in turns:
+            source = self._own(turn) or self._like(turn)
+            if source is not None:
+                sources[turn] = source
+            # Of those that begin in the same way one reads, and the others copy what it has read.
+            is_late = source is None and turn.head in heads  # never so for an empty head
+            (later if is_late else first).append(turn)
+            if turn.head:
+                heads.add(turn.head)
+        self._join(first, sources)
+        if later:
+            self._join(later, {turn: like for turn in later if (like := self._like(turn))})
+
+    def _join(self, turns: list[Turn], sources: Mapping[Turn, Kept | Turn]) -> None:
+        """Give turns rows, and read what is new of their prompts.
+
+        Args:
+            turns: At least one.
+            sources: Where keys and values of the tokens are that `read` counts already.
+        """
         first = len(self.turns)
-        kept = {turn: self._remembered(turn) for turn in turns}
         # Those with about as much to read stand side by side, and are read together.
-        ordered = sorted(turns, key=_unread)
-        self._cache.reserve(first + len(ordered), max(len(one.ask.prompt) for one in ordered))
-        for row, turn in enumerate(ordered, first):
-            one = kept[turn]
-            if one is not None:
-                self._cache.put(row, one.banks, turn.read)
-        self.turns += ordered
-        logits = [self._read(at, group) for at, group in self._groups(ordered, first)]
+        turns.sort(key=_unread)
+        self._cache.reserve(first + len(turns), max(len(one.ask.prompt) for one in turns))
+        for row, turn in enumerate(turns, first):
+            source = sources.get(turn)
+            if isinstance(source, Kept):
+                self._cache.put(row, source.banks, turn.read)
+            elif source is not None:
+                self._cache.move(self.turns.index(source), row, turn.read)
+        self.turns += turns
+        logits = [self._read(at, group) for at, group in self._groups(turns, first)]
         self._say(first, torch.cat(logits))
 
     def step(self) -> None:
@@ -85,14 +105,26 @@ class Batch:
             settle(turn.future, error=error)
         self.turns = []
 
-    def _remembered(self, turn: Turn) -> Kept | None:
+    def _own(self, turn: Turn) -> Kept | None:
         """Take what the session left; `turn.read` is then how much of it the prompt begins with."""
         kept = self._shelf.take(turn.key) if turn.ask.session else None
-        if kept is None:
-            return None
-        # The last token is read in any case: its logits are wanted.
-        turn.read = turn.reused = _common(kept.tokens, turn.ask.prompt[:-1])
+        if kept is not None:
+            self._know(turn, kept.tokens)
         return kept
+
+    def _like(self, turn: Turn) -> Kept | Turn | None:
+        """Find what another turn has read, if both begin in the same way."""
+        if not turn.head:
+            return None
+        like = [one for one in reversed(self.turns) if one.head == turn.head]
+        found: Kept | Turn | None = like[0] if like else self._shelf.like(turn.key[0], turn.head)
+        if found is not None:
+            self._know(turn, found.tokens if isinstance(found, Kept) else found.known)
+        return found
+
+    def _know(self, turn: Turn, tokens: Sequence[int]) -> None:
+        # The last token is read in any case: its logits are wanted.
+        turn.read = turn.reused = _common(tokens, turn.ask.prompt[:-1])
 
     def _groups(self, turns: Sequence[Turn], first: int) -> Iterator[tuple[int, list[Turn]]]:
         """Yield turns that are read in one pass, with the row of the first of them."""
@@ -176,8 +208,7 @@ class Batch:
         """Keep what the session has read, and give the row to the last turn."""
         turn, last = self.turns[row], len(self.turns) - 1
         if turn.ask.session and turn.read:
-            tokens = [*turn.ask.prompt, *turn.tokens][: turn.read]
-            self._shelf.put(turn.key, Kept(tokens, self._cache.take(row, turn.read)))
+            self._shelf.put(turn.key, Kept(turn.known, self._cache.take(row, turn.read)))
         if row != last:
             self._cache.move(last, row, self.turns[last].read)
             self.turns[row] = self.turns[last]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -151,6 +152,7 @@ class LocalModel:
             memo[id(one)] = nn.Parameter(data.clone() if is_copied else data, requires_grad=False)
         found = copy.copy(self)
         found.core = copy.deepcopy(self.core, memo).eval()
+        found.config = found.core.config.get_text_config()
         found.adapted = None
         return found
 
@@ -222,7 +224,8 @@ def _with_adapter(core: Any, settings: ModelSettings) -> Any:
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
         torch.manual_seed(settings.seed)
         return get_peft_model(core, config)
 

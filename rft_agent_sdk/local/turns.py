@@ -15,6 +15,8 @@ from rft_agent_sdk.local.choose import Choosing
 TurnEnd = Literal["stop", "length"]
 Key = tuple[int, str]
 """Weights and session that keys and values belong to."""
+HEAD = 16
+"""Tokens at the beginning that must be the same for a turn to look for what others have read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,16 @@ class Turn:
     reused: int = 0
 
     @property
+    def head(self) -> tuple[int, ...]:
+        """How the prompt begins; empty where it is too short to share."""
+        return head_of(self.ask.prompt)
+
+    @property
+    def known(self) -> list[int]:
+        """The tokens whose keys and values are in the row."""
+        return [*self.ask.prompt, *self.tokens][: self.read]
+
+    @property
     def wanted(self) -> int:
         """Columns that its row can come to need."""
         return len(self.ask.prompt) + self.ask.max_tokens
@@ -87,6 +99,7 @@ class Shelf:
         self.evicted = 0
         """Sessions thrown away so far, to make room."""
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
+        self._heads: dict[tuple[int, tuple[int, ...]], Key] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -98,11 +111,18 @@ class Shelf:
             self.tokens -= len(found.tokens)
         return found
 
+    def like(self, weights: int, head: tuple[int, ...]) -> Kept | None:
+        """Return what the last session that began in the same way left; it stays here."""
+        key = self._heads.get((weights, head))
+        return None if key is None else self._kept.get(key)
+
     def put(self, key: Key, kept: Kept) -> None:
         """Keep what a session leaves, in place of what it left before."""
         self.take(key)
         self._kept[key] = kept
         self.tokens += len(kept.tokens)
+        if head := head_of(kept.tokens):
+            self._heads[key[0], head] = key
         while self.tokens > self.budget:
             self.take(next(iter(self._kept)))
             self.evicted += 1
@@ -111,3 +131,9 @@ class Shelf:
         """Throw away all that belongs to some weights."""
         for key in [key for key in self._kept if key[0] == weights]:
             self.take(key)
+        self._heads = {place: key for place, key in self._heads.items() if key[0] != weights}
+
+
+def head_of(tokens: Sequence[int]) -> tuple[int, ...]:
+    """Return how a sequence begins; empty where it is too short to share."""
+    return tuple(tokens[:HEAD]) if len(tokens) > HEAD else ()

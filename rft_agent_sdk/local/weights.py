@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rft_agent_sdk.local.attention import install
 from rft_agent_sdk.local.model import LocalModel
 
 _numbers = itertools.count(1)
@@ -37,6 +38,7 @@ class Holder:
         """Make a twin of a model, with modules of its own."""
         names = set(model.trainable())
         self.model = model.twin()
+        install(self.model.core)
         parameters = dict(self.model.core.named_parameters())
         self._parameters = {name: parameters[name] for name in names}
         self._held: int | None = None

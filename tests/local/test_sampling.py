@@ -299,3 +299,39 @@ def test_logits_that_are_no_numbers_fail_their_turn_alone():
         with pytest.raises(EngineError, match="no numbers"):
             future.result(30)
     decoder.close()
+
+
+def test_turns_that_begin_alike_are_read_once():
+    model = qwen3()
+    decoder, weights = decoder_of(model), Weights.of(model)
+    rng = random.Random(2)
+    shared = prompt(rng, 40)
+    asks = [
+        Ask([*shared, *prompt(rng, 5)], 6, Choosing(seed=at), session=f"s{at}") for at in range(8)
+    ]
+    # All at once: one of them reads, the others copy; a later one finds what is left.
+    gate = decoder.submit(weights, Ask([1] * 300, 50))
+    futures = [decoder.submit(weights, ask) for ask in asks]
+    said = [future.result(30) for future in futures]
+    gate.result(30)
+    said.append(decoder.submit(weights, asks[0]).result(30))
+    later = Ask([*shared, 1, 2], 6, session="later")
+    said.append(decoder.submit(weights, later).result(30))
+    decoder.close()
+    for ask, one in zip([*asks, asks[0], later], said, strict=True):
+        assert one.logprobs == pytest.approx(
+            plain_logprobs(model, ask.prompt, one.tokens), abs=TOLERANCE
+        )
+    assert said[-1].reused == 40
+    assert sorted(one.reused for one in said[:8])[1:] == [40] * 7
+
+
+def test_a_session_s_own_turns_come_before_what_others_have_read():
+    model = qwen3()
+    decoder, weights = decoder_of(model), Weights.of(model)
+    shared = list(range(30))
+    mine = decoder.submit(weights, Ask([*shared, 40, 41], 4, session="mine")).result(30)
+    decoder.submit(weights, Ask([*shared, 50, 51], 4, session="other")).result(30)
+    again = decoder.submit(weights, Ask([*shared, 40, 41, *mine.tokens, 9], 4, session="mine"))
+    assert again.result(30).reused == 35
+    decoder.close()
