@@ -74,13 +74,18 @@ def remove(
     """
     found = Removal()
     work = _Removing(clients, patience or Patience())
-    blocked = next((f"job {one.name} runs" for one in inventory.of("job") if one.kept), "")
+    kept = (f"job {one.name} runs" for one in inventory.of("job") if one.kept)
+    blocked = inventory.jobs_unseen or next(kept, "")
     for kind in KINDS:
         things = [one for one in inventory.removable if one.kind == kind]
         if not things:
             continue
         if blocked and kind in _AFTER_JOBS:
             found.left += [Left(one, blocked) for one in things]
+            continue
+        found.left += [Left(one, one.blocked) for one in things if one.blocked]
+        things = [one for one in things if not one.blocked]
+        if not things:
             continue
         if not confirm(kind, things):
             found.declined += things
@@ -100,11 +105,16 @@ def remove(
                 found.removed.append(one)
                 tell(one, outcome)
         if kind == "job" and (running := work.wait_for_jobs(things)):
-            blocked = f"job {', '.join(running)} has not ended yet: repeat this command later"
+            blocked = (
+                blocked or f"job {', '.join(running)} has not ended yet: repeat this command later"
+            )
             found.left += [
                 Left(one, "it is still stopping") for one in things if one.name in running
             ]
-            found.removed = [one for one in found.removed if one.name not in running]
+            # by kind as well: a job and a log group may have one name
+            found.removed = [
+                one for one in found.removed if one.kind != "job" or one.name not in running
+            ]
     return found
 
 

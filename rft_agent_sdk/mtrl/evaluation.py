@@ -15,6 +15,7 @@ from typing import Any
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.mtrl.agent_arn import DEFAULT_QUALIFIER
+from rft_agent_sdk.mtrl.created import name_token
 from rft_agent_sdk.mtrl.hyperparameters import Rule, check
 from rft_agent_sdk.mtrl.job import EVALUATION, Job
 from rft_agent_sdk.types import JSON
@@ -177,14 +178,23 @@ def evaluation_request(
     }
 
 
-def evaluation_name(prefix: str, model: Evaluated, temperature: float, at: datetime) -> str:
-    """Return a job's name that no other has: prefix, model, temperature and second; 63 characters at most.
+def evaluation_name(
+    prefix: str, model: Evaluated, temperature: float, at: datetime, token: str | None = None
+) -> str:
+    """Return a job's name that no other has, of 63 characters at most.
 
-    Where they are too many, the prefix gives way and never the time.
+    It says prefix, model, temperature and second, and ends in a random part.
+    Where they are too many, the prefix gives way and never the end.
+
+    Args:
+        prefix: What the name begins with.
+        model: What is evaluated.
+        temperature: That it is sampled at.
+        at: The time.
+        token: The random part; `None` takes one.
     """
-    end = re.sub(
-        "[^a-zA-Z0-9]+", "-", f"{model.label}-t{temperature:g}-{at.strftime('%Y%m%d%H%M%S')}"
-    )[-62:].strip("-")
+    unique = f"{at.strftime('%Y%m%d%H%M%S')}-{token or name_token()}"
+    end = re.sub("[^a-zA-Z0-9]+", "-", f"{model.label}-t{temperature:g}-{unique}")[-62:].strip("-")
     start = re.sub("[^a-zA-Z0-9]+", "-", prefix)[: 62 - len(end)].strip("-")
     return f"{start}-{end}" if start else end
 

@@ -8,11 +8,14 @@ from typing import Any
 
 from rft_agent_sdk.errors import CloudError
 from rft_agent_sdk.mtrl.aws import Clients, told
+from rft_agent_sdk.mtrl.in_use import block_what_runs
 from rft_agent_sdk.mtrl.job import CATEGORIES, Job, describe_job, list_jobs
-from rft_agent_sdk.mtrl.leftovers import Inventory, Leftover, Scope, size, split_uri
+from rft_agent_sdk.mtrl.leftovers import Inventory, Leftover, Scope, is_within, size, split_uri
 from rft_agent_sdk.types import JSON
 
 _ACTIVE_SESSIONS = frozenset({"Created", "Scheduled", "Running", "Blocked"})
+_RUNNING = ("InProgress", "Stopping")
+"""Statuses to ask for by name: a job that runs may be older than the newest ones."""
 _RUNTIME_LOGS = "/aws/bedrock-agentcore/runtimes/"
 _MOST_JOBS = 200
 """How many jobs of a category are looked at, newest first: each has to be described."""
@@ -27,6 +30,7 @@ def take_inventory(clients: Clients, scope: Scope) -> Inventory:
     """
     inventory = Inventory()
     jobs: list[Job] = []
+    others: list[Job] = []
 
     def take(found: Iterable[Leftover]) -> None:
         try:
@@ -41,10 +45,13 @@ def take_inventory(clients: Clients, scope: Scope) -> Inventory:
     take(_stacks(clients, scope))
     take(_runtimes(clients, scope))
     take(_functions(clients, scope))
+    agents = {one.id for one in (*inventory.of("runtime"), *inventory.of("function"))}
     try:
-        jobs = _jobs(clients, scope, {one.id for one in inventory.of("runtime")})
+        for job, is_ours in _jobs(clients, scope, agents):
+            (jobs if is_ours else others).append(job)
     except CloudError as error:
         inventory.problems.append(str(error))
+        inventory.jobs_unseen = "which jobs run is not known, and one of them may need it"
     take(_running(jobs))
     take(_sessions(clients, scope))
     take(_mlflow_apps(clients, scope, jobs))
@@ -52,6 +59,7 @@ def take_inventory(clients: Clients, scope: Scope) -> Inventory:
     take(_log_groups(clients, scope, inventory))
     take(_outputs(clients, scope, jobs))
     take(_datasets(clients, scope, jobs))
+    inventory.found = block_what_runs(inventory.found, others)
     return inventory
 
 
@@ -100,21 +108,33 @@ def _functions(clients: Clients, scope: Scope) -> Iterator[Leftover]:
                 yield Leftover("function", name, name, one.get("Description", ""))
 
 
-def _jobs(clients: Clients, scope: Scope, runtimes: set[str]) -> list[Job]:
-    """Return jobs that are named, or played by an agent in scope that may be gone by now; with their documents."""
+def _jobs(clients: Clients, scope: Scope, agents: set[str]) -> Iterator[tuple[Job, bool]]:
+    """Yield jobs with their documents: those in scope, and whatever else runs.
+
+    In scope is what is named so, or played by an agent in scope, which may be gone by now.
+
+    Yields:
+        A job, and whether it is in scope.
+    """
     client = clients("sagemaker")
-    found = []
     for category in CATEGORIES:
-        for listed in list_jobs(client, category, limit=_MOST_JOBS):
+        newest = list_jobs(client, category, limit=_MOST_JOBS)
+        running = [one for status in _RUNNING for one in list_jobs(client, category, status=status)]
+        for listed in {one.name: one for one in (*newest, *running)}.values():
             is_named = scope.is_named(listed.name, f"{scope.project}-")
-            if not (is_named or runtimes or scope.has_names):
+            if listed.has_ended and not (is_named or agents or scope.has_names):
                 continue
-            job = describe_job(client, listed.name, category)
+            try:
+                job = describe_job(client, listed.name, category)
+            except CloudError as error:
+                if error.is_missing:
+                    continue
+                raise
             agent = job.agent.name if job.agent else ""
-            is_played = agent in runtimes or scope.is_named(agent, f"{scope.project}_")
-            if (is_named or is_played) and scope.has_tag(_job_tags, job):
-                found.append(job)
-    return found
+            is_played = agent in agents or scope.is_named(agent, f"{scope.project}_")
+            is_ours = (is_named or is_played) and scope.has_tag(_job_tags, job)
+            if is_ours or not job.has_ended:
+                yield job, is_ours
 
 
 def _running(jobs: Iterable[Job]) -> Iterator[Leftover]:
@@ -260,18 +280,13 @@ def _objects(
             Prefix=key,
         ):
             name = one["Key"]
-            if _is_within(name, key) and not any(_is_within(name, other) for other in spared):
+            if is_within(name, key) and not any(is_within(name, other) for other in spared):
                 keys.append(name)
                 total += one["Size"]
     if not keys:
         return None
     detail = f"{len(keys)} objects, {size(total)}"
     return Leftover("s3", bucket, bucket, detail, is_billed=total > 0, keys=tuple(keys))
-
-
-def _is_within(name: str, key: str) -> bool:
-    """Whether an object is the key itself or in the folder of that name; `out2` is not in `out`."""
-    return name == key or name.startswith(f"{key}/")
 
 
 def _used(one: Leftover, job_name: str, scope: Scope) -> Leftover:

@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.errors import CloudError, RftError, UsageError
 from rft_agent_sdk.mtrl.agent_arn import DEFAULT_QUALIFIER, check_place, is_runtime_id, parse_agent
 from rft_agent_sdk.mtrl.aws import told
+from rft_agent_sdk.mtrl.created import IN_USE, Sent, is_asked_for, watching
 from rft_agent_sdk.mtrl.hub import ClientOf, read_hub_model
+from rft_agent_sdk.mtrl.job import TRAINING, describe_job
 from rft_agent_sdk.mtrl.launch_data import LaunchData, is_uploaded
 from rft_agent_sdk.mtrl.launch_document import (
     Resolved,
-    base_name,
     checkpoint_group,
     output_group,
+    own_name,
 )
 from rft_agent_sdk.mtrl.launch_lookups import Seen, base_model_of, resolve_runtime
 from rft_agent_sdk.mtrl.launch_settings import settle
@@ -35,6 +38,8 @@ from rft_agent_sdk.mtrl.models import find_model, read_model
 
 VALIDATE_ROLE = "SAGEMAKER_VALIDATE_ROLE"
 """The client's switch for its own check of roles."""
+_LOOKS = 4
+_LOOK_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Launched:
 
     name: str
     arn: str
+    is_certain: bool = True
+    """Whether the job is known to be there; otherwise nobody answered, and it may be."""
 
 
 def resolve(
@@ -157,22 +164,72 @@ def build_trainer(
             raise UsageError(f"the client refuses the launch: {error}") from error
 
 
-def train(trainer: Any) -> Launched:
+def train(trainer: Any, note: Callable[[str], None] = lambda name: None) -> Launched:
     """Launch a trainer's job and return at once; `trainer.output_model_package_arn` tells the rest later.
 
     The client would refuse a role that trusts only the service which runs these jobs, as they want it; what
     that role needs is checked by `launch_lookups`, so the client's check is off meanwhile.
 
+    A job runs and is billed from the moment that CreateJob has worked, whether its answer came or not, and
+    whether the client could describe the job or not. So whatever is raised after it was sent is looked into.
+
+    Args:
+        trainer: See `build_trainer`.
+        note: Takes the job's name, just before the job is created.
+
     Raises:
         UsageError: The client refuses the launch.
-        CloudError: AWS refused.
+        CloudError: AWS refused, and there is no job.
     """
-    with told("the job cannot be created"), without_role_check():
+    with watching(_client_of(trainer), note) as sent:
         try:
-            job = trainer.train(wait=False)
-        except ValueError as error:
-            raise UsageError(f"the client refuses the launch: {error}") from error
+            with told("the job cannot be created"), without_role_check():
+                try:
+                    job = trainer.train(wait=False)
+                except ValueError as error:
+                    raise UsageError(f"the client refuses the launch: {error}") from error
+        except RftError as error:
+            return _after_all(sent, _client_of(trainer), error)
     return Launched(job.job_name, job.job_arn)
+
+
+def _after_all(sent: Sent, client: Any, error: RftError) -> Launched:
+    """Return the job that a failed launch has created; raise the failure where there is none.
+
+    Raises:
+        RftError: `error`.
+    """
+    if sent.request is None or not sent.tries:
+        raise error
+    name = str(sent.request["JobName"])
+    if sent.arn:
+        return Launched(name, sent.arn)
+    # One clear refusal of one call leaves nothing open.
+    is_open = isinstance(error, CloudError) and (error.is_transient or error.code == IN_USE)
+    if sent.tries == 1 and not is_open:
+        raise error
+    for look in range(_LOOKS):
+        if look:
+            time.sleep(_LOOK_PAUSE_S)
+        try:
+            job = describe_job(client, name, TRAINING)
+        except CloudError as unseen:
+            if unseen.is_missing:
+                raise error from None
+            if not unseen.is_transient:
+                break
+        else:
+            if not is_asked_for(job, sent.request):
+                raise error
+            return Launched(job.name, job.arn)
+    return Launched(name, "", is_certain=False)
+
+
+def _client_of(trainer: Any) -> Any:
+    """Return the client of `sagemaker` that the client itself creates jobs with."""
+    session = trainer.sagemaker_session.boto_session
+    resources = importlib.import_module("sagemaker.core.resources")
+    return resources.Base.get_sagemaker_client(session=session, region_name=session.region_name)
 
 
 @contextmanager
@@ -221,7 +278,7 @@ def trainer_arguments(spec: LaunchSpec, found: Resolved) -> dict[str, Any]:
             else None
         ),
         "role": spec.role,
-        "base_job_name": base_name(spec, found.model_name),
+        "base_job_name": own_name(spec, found),
         "tags": [{"key": key, "value": value} for key, value in spec.tags.items()],
     }
 

@@ -274,8 +274,8 @@ def _job_name(spec: LaunchSpec) -> Iterator[Finding]:
         yield error(
             "job-name-long",
             "job_name",
-            f"wanted at most {MAX_BASE_NAME} characters, got {len(base)}: {base!r}. The client adds the time and "
-            "cuts at 63, so that a second launch would have the first one's name",
+            f"wanted at most {MAX_BASE_NAME} characters, got {len(base)}: {base!r}. A random part and the "
+            "time are added, and the client cuts at 63, so that a second launch could have the first one's name",
             "Give a shorter --job-name.",
         )
     if not _JOB_NAME.fullmatch(base):

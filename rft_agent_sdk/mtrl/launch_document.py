@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from rft_agent_sdk.mtrl.agent_arn import Agent
+from rft_agent_sdk.mtrl.created import TOKEN_LENGTH, name_token
 from rft_agent_sdk.mtrl.hyperparameters import Chosen, Rule, sent
 from rft_agent_sdk.mtrl.launch_data import LaunchData
 from rft_agent_sdk.mtrl.launch_spec import LaunchSpec
@@ -23,7 +24,7 @@ SCHEMA_VERSION = "1.0.0"
 MAX_NAME = 63
 """Characters of a job's name; the client cuts a longer one, and its time with it."""
 _TIME = "%Y%m%d%H%M%S"
-MAX_BASE_NAME = MAX_NAME - len("-20260102030405")
+MAX_BASE_NAME = MAX_NAME - len("-20260102030405") - 1 - TOKEN_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Resolved:
     """All there are, with the defaults that are not sent."""
     hub: str = HUB
     """Where the model comes from."""
+    token: str = field(default_factory=name_token)
+    """Part of the job's name: the client adds no more than the time to the second."""
 
 
 def job_request(spec: LaunchSpec, found: Resolved, now: datetime) -> JSON:
@@ -59,7 +62,7 @@ def job_request(spec: LaunchSpec, found: Resolved, now: datetime) -> JSON:
         **spec.tags,
     }
     return {
-        "JobName": job_name(spec, found.model_name, now),
+        "JobName": job_name(spec, found, now),
         "RoleArn": spec.role,
         "JobCategory": JOB_CATEGORY,
         "JobConfigSchemaVersion": SCHEMA_VERSION,
@@ -125,9 +128,14 @@ def base_name(spec: LaunchSpec, model_name: str) -> str:
     return (spec.job_name or f"{model_name}-mtrl").replace("_", "-")
 
 
-def job_name(spec: LaunchSpec, model_name: str, now: datetime) -> str:
+def own_name(spec: LaunchSpec, found: Resolved) -> str:
+    """Return the start of a job's name that no other launch has; the client adds the time."""
+    return f"{base_name(spec, found.model_name)}-{found.token}"
+
+
+def job_name(spec: LaunchSpec, found: Resolved, now: datetime) -> str:
     """Return a job's name."""
-    return f"{base_name(spec, model_name)}-{now:{_TIME}}"[:MAX_NAME]
+    return f"{own_name(spec, found)}-{now:{_TIME}}"[:MAX_NAME]
 
 
 def output_group(spec: LaunchSpec, model_name: str) -> str:

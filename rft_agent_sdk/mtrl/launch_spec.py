@@ -85,7 +85,7 @@ class LaunchSpec(BaseModel):
     kms_key: str = ""
     """ARN of the key that encrypts what the job writes: symmetric and of a single region."""
     job_name: str = ""
-    """Start of the job's name; the client adds a time to the second. Empty for MODEL-mtrl."""
+    """Start of the job's name; four random characters and the time are added. Empty for MODEL-mtrl."""
     tags: dict[str, str] = {}
     """Tags of the job, beside the two that the client adds."""
     notify_topic: str = ""

@@ -46,6 +46,8 @@ class Leftover:
     """Whether it costs money as long as it is there."""
     kept: str = ""
     """Why it is not removed; empty where it may be."""
+    blocked: str = ""
+    """Why it must stay for now: a job that runs needs it, and is not among what was found."""
     keys: tuple[str, ...] = ()
     """Of S3, which objects: those that were there when it was listed."""
     category: str = ""
@@ -60,6 +62,7 @@ class Leftover:
             "detail": self.detail,
             "is_billed": self.is_billed,
             "kept": self.kept or None,
+            "blocked": self.blocked or None,
         }
 
 
@@ -123,6 +126,8 @@ class Inventory:
     found: list[Leftover] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """What the service refused to list, one sentence each."""
+    jobs_unseen: str = ""
+    """Why it is not known which jobs run; empty where it is. What a job may need is then nobody's to remove."""
 
     def of(self, kind: str) -> list[Leftover]:
         """Return what was found of a kind."""
@@ -140,6 +145,11 @@ def split_uri(uri: str) -> tuple[str, str]:
         uri.removeprefix("s3://").partition("/") if uri.startswith("s3://") else ("",) * 3
     )
     return bucket, key.rstrip("/")
+
+
+def is_within(name: str, key: str) -> bool:
+    """Whether an object is the key itself or in the folder of that name; `out2` is not in `out`."""
+    return name == key or name.startswith(f"{key}/")
 
 
 def size(count: int) -> str:

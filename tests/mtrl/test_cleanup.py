@@ -19,7 +19,7 @@ from tests.mtrl.cloud import ROOT, RUNTIME, account, rft
 __all__ = ["account"]
 STACK = "AgentCore-Wordle-default"
 LOGS = f"/aws/bedrock-agentcore/runtimes/{RUNTIME}-DEFAULT"
-PATIENCE = Patience(timeout_s=5.0, poll_s=0.02)
+PATIENCE = Patience(timeout_s=60.0, poll_s=0.02)
 
 
 @pytest.fixture
@@ -278,6 +278,62 @@ def test_the_verb_takes_no_agent_from_a_job_that_runs(project):
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == f"left\truntime\t{RUNTIME}\tjob training-2 runs"
     assert RUNTIME in project.cloud.runtimes
+
+
+@pytest.mark.parametrize("operation", ["ListJobs", "DescribeJob"])
+def test_what_jobs_may_need_stays_where_nobody_can_see_which_run(project, operation):
+    project.scripted("training-2")
+    project.cloud.faults.add("sagemaker", operation, "AccessDeniedException", times=None)
+    done = rft("cleanup", "--project", "Wordle", "--yes", "--poll", "0.05")
+    assert done.returncode == 1
+    assert RUNTIME in project.cloud.runtimes
+    assert project.cloud.stacks[STACK].status == "CREATE_COMPLETE"
+    why = "which jobs run is not known, and one of them may need it"
+    assert f"left\truntime\t{RUNTIME}\t{why}" in done.stdout
+    assert [call.operation for call in project.cloud.mutations[-1:]] == ["DeleteLogGroup"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "how"),
+    [
+        ("s3://data/wordle/out", "writes under"),
+        ("s3://data/wordle/out/training-1", "writes under"),
+        ("s3://data/wordle", "writes under"),
+        ("s3://other/sets", "reads"),
+    ],
+)
+def test_a_folder_that_a_running_job_uses_stays(project, folder, how):
+    bucket = project.cloud.make_bucket("other")
+    bucket["sets/a.jsonl"] = b'{"prompt": "play"}\n'
+    document = project.document()
+    document["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] = "s3://other/sets/a"
+    project.scripted("somebody-s", document=document)
+    before = {name: set(one.objects) for name, one in project.cloud.buckets.items()}
+    done = rft("cleanup", "--s3", folder, "--yes")
+    assert done.returncode == 1, done.stdout
+    assert f"left\ts3\t{folder}\tjob somebody-s runs and {how} it" in done.stdout
+    assert {name: set(one.objects) for name, one in project.cloud.buckets.items()} == before
+
+
+def test_a_folder_beside_that_of_a_running_job_goes(project):
+    project.scripted("somebody-s")
+    done = rft("cleanup", "--s3", "s3://data/wordle/out2", "--yes")
+    assert done.returncode == 0, done.stdout
+    assert "wordle/out2/else" not in project.cloud.buckets["data"]
+
+
+def test_what_somebody_else_s_running_job_uses_stays(project):
+    """Its name is not in scope, and neither is its agent's; the groups and the app are."""
+    document = project.document()
+    agent = project.cloud.runtime_arn("Other_Agent-aBcDeFgHiJ")
+    document["AgentConfig"]["BedrockAgentCoreConfig"]["AgentRuntimeArn"] = agent
+    project.scripted("somebody-s", document=document)
+    inventory = take_inventory(project.clients, Scope(prefix="wordle-"))
+    removal = remove(project.clients, inventory, confirm=yes, patience=PATIENCE)
+    assert ("package-group", "wordle-output") in {
+        (one.what.kind, one.what.name) for one in removal.left
+    }
+    assert "wordle-output" in project.cloud.model_package_groups
 
 
 def test_a_protected_stack_is_left_with_the_service_s_reason(project):

@@ -127,10 +127,10 @@ def test_all_faults_are_told_at_once_and_a_good_setting_passes():
 
 @pytest.mark.parametrize("prefix", ["eval", "a" * 80, "", "x" * 20 + "_" * 30])
 @pytest.mark.parametrize("label", ["base", "t" * 60])
-def test_a_job_s_name_fits_and_always_ends_in_its_second(prefix, label):
-    name = evaluation_name(prefix, Evaluated(label), 0.7, AT)
+def test_a_job_s_name_fits_and_always_ends_in_its_second_and_its_token(prefix, label):
+    name = evaluation_name(prefix, Evaluated(label), 0.7, AT, "0a1b")
     assert len(name) <= 63
-    assert name.endswith("20261129123005")
+    assert name.endswith("20261129123005-0a1b")
     assert evaluation_request(setting(), Evaluated(label), 0.7, name)["JobName"] == name
     assert name.replace("-", "").isalnum()
     assert not name.startswith("-")
@@ -138,7 +138,13 @@ def test_a_job_s_name_fits_and_always_ends_in_its_second(prefix, label):
 
 
 def test_a_name_says_what_it_is():
-    assert evaluation_name("eval", Evaluated("base"), 0.7, AT) == "eval-base-t0-7-20261129123005"
+    name = evaluation_name("eval", Evaluated("base"), 0.7, AT, "0a1b")
+    assert name == "eval-base-t0-7-20261129123005-0a1b"
+
+
+def test_names_of_one_second_differ():
+    names = {evaluation_name("eval", Evaluated("base"), 0.7, AT) for _ in range(20)}
+    assert len(names) > 15
 
 
 def test_a_training_job_tells_all_but_the_dataset():

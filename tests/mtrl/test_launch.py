@@ -103,6 +103,7 @@ def found_for(spec, **values):
         validation=None,
         chosen=settings.chosen,
         rules=settings.rules,
+        token="0a1b",
     )
     return dataclasses.replace(found, **values)
 
@@ -218,10 +219,10 @@ def test_a_runtime_in_another_region_is_refused_by_naming_both():
 
 
 def test_a_job_name_that_would_lose_its_time_is_refused_and_one_less_is_not():
-    assert errors(check_spec(launch(job_name="a" * 49))) == ["job-name-long"]
-    spec = launch(job_name="a" * 48)
+    assert errors(check_spec(launch(job_name="a" * 44))) == ["job-name-long"]
+    spec = launch(job_name="a" * 43)
     assert check_spec(spec) == []
-    assert job_name(spec, MODEL, NOW) == "a" * 48 + "-20260102030405"
+    assert job_name(spec, found_for(spec), NOW) == "a" * 43 + "-0a1b-20260102030405"
 
 
 def test_going_on_from_a_package_needs_both_groups_and_says_what_it_means():
@@ -369,7 +370,7 @@ def test_a_request_by_hand():
     request = job_request(spec, found, NOW)
     text = request.pop("JobConfigDocument")
     assert request == {
-        "JobName": "wordle-low-20260102030405",
+        "JobName": "wordle-low-0a1b-20260102030405",
         "RoleArn": ROLE,
         "JobCategory": "AgentRFT",
         "JobConfigSchemaVersion": "1.0.0",
@@ -439,7 +440,7 @@ def test_the_client_gets_all_of_a_launch():
         "events": ["Failed"],
     }
     assert arguments["tags"] == [{"key": "a", "value": "b"}]
-    assert arguments["base_job_name"] == f"{MODEL}-mtrl"
+    assert arguments["base_job_name"] == f"{MODEL}-mtrl-0a1b"
     assert arguments["hyperparameters"]["sampling_max_tokens"] == 8192
     assert None not in (arguments["output_model_package_group"], arguments["mlflow_app_arn"])
 
@@ -594,7 +595,7 @@ def test_a_running_job_is_refused_unless_one_insists(monkeypatch):
         clients("sagemaker").create_job(**job_request(spec, found_for(spec), NOW))
         (refused,) = look_up(spec, clients).findings
         assert (refused.id, refused.severity) == ("job-running", Severity.ERROR)
-        assert f"{MODEL}-mtrl-20260102030405 runs already" in refused.message
+        assert f"{MODEL}-mtrl-0a1b-20260102030405 runs already" in refused.message
         (warned,) = look_up(launch(allow_running=True), clients).findings
         assert (warned.id, warned.severity) == ("job-running", Severity.WARNING)
 

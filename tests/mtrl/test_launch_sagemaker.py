@@ -358,3 +358,69 @@ def test_a_no_at_the_question_changes_nothing(rft, cloud, options, monkeypatch):
         "Launch 1,280 rollouts with openai-reasoning-gpt-oss-20b in us-west-2 for about $" in noted
     )
     assert changed(cloud) == []
+
+
+# A job that runs though the launch heard of a failure
+
+
+def kept_locks(tmp_path):
+    return [path.parent.name for path in (tmp_path / "runs" / "mtrl").glob("*/lock.json")]
+
+
+@pytest.mark.parametrize("attempts", ["1", "3"])
+def test_a_job_whose_creation_answered_with_a_failure_is_looked_for_and_told(
+    rft, cloud, options, tmp_path, monkeypatch, attempts
+):
+    # Repeated by botocore, the call is then refused by ResourceInUse.
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", attempts)
+    cloud.faults.add("sagemaker", "CreateJob", "InternalFailure", status=500, after=True)
+    code, told, noted = rft(*options, "--yes")
+    assert code == 0, noted
+    (name,) = cloud.jobs
+    assert f"job {name}\narn:aws:sagemaker:" in told
+    assert f"  rft mtrl stop {name} --region us-west-2\n" in told
+    assert kept_locks(tmp_path) == [name]
+
+
+def test_a_job_that_was_created_and_cannot_be_described_is_told(
+    rft, cloud, options, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    cloud.faults.add("sagemaker", "DescribeJob", "ThrottlingException", times=None)
+    code, told, noted = rft(*options, "--yes")
+    assert code == 0, noted
+    (name,) = cloud.jobs
+    assert f"job {name}\narn:aws:sagemaker:" in told
+    assert kept_locks(tmp_path) == [name]
+
+
+def test_whether_a_job_was_created_may_stay_unknown_and_then_its_name_is_told(
+    rft, cloud, options, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    cloud.faults.add("sagemaker", "CreateJob", "InternalFailure", status=500, after=True)
+    cloud.faults.add("sagemaker", "DescribeJob", "AccessDeniedException", times=None)
+    code, told, noted = rft(*options, "--yes")
+    assert code == 1
+    (name,) = cloud.jobs
+    assert f"look before you launch again: rft mtrl status {name} --region us-west-2" in noted
+    assert f"rft mtrl stop {name}" in told
+    assert kept_locks(tmp_path) == [name]
+
+
+def test_a_job_that_was_refused_leaves_no_folder(rft, cloud, options, tmp_path):
+    cloud.faults.add("sagemaker", "CreateJob", "ValidationException")
+    code, _, noted = rft(*options, "--yes")
+    assert code == 1
+    assert "the job cannot be created: ValidationException" in noted
+    assert cloud.jobs == {}
+    assert kept_locks(tmp_path) == []
+
+
+def test_two_launches_in_one_second_are_two_jobs(cloud):
+    for name in ("trained", "checkpoints"):
+        cloud.make_model_package_group(name)
+    spec = in_s3(output_group="trained", checkpoint_group="checkpoints")
+    trainers = [build_trainer(spec) for _ in range(2)]
+    assert trainers[0].base_job_name != trainers[1].base_job_name
+    assert len({train(trainer).name for trainer in trainers}) == 2

@@ -79,10 +79,14 @@ class Show:
 
     def job(self, job: Launched, following: list[str]) -> None:
         """Tell the job, and what to do next."""
-        self._found["job"] = {"name": job.name, "arn": job.arn}
+        self._found["job"] = {
+            "name": job.name,
+            "arn": job.arn or None,
+            "is_certain": job.is_certain,
+        }
         if self._as_json:
             return
-        click.echo(f"job {job.name}\n{job.arn}")
+        click.echo(f"job {job.name}\n{job.arn}".rstrip())
         _block("next", following)
 
     def end(self) -> None:

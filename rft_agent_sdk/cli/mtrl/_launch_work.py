@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from rft_agent_sdk.cli.mtrl import _launch_data
 from rft_agent_sdk.environment import Environment
-from rft_agent_sdk.errors import CloudError, UsageError
+from rft_agent_sdk.errors import CloudError, RftError, UsageError
 from rft_agent_sdk.types import JSON
 
 if TYPE_CHECKING:
+    from rft_agent_sdk.mtrl.agent_arn import Agent
     from rft_agent_sdk.mtrl.aws import Clients
     from rft_agent_sdk.mtrl.findings import Finding
     from rft_agent_sdk.mtrl.launch import Launched
@@ -155,8 +156,15 @@ class Work:
             raise UsageError("the launch was not looked up")
         return changes(self.spec, self.seen, clients, self.data, self.validation)
 
-    def launch(self, clients: Clients) -> Launched:
+    def launch(self, clients: Clients, folder: Path) -> Launched:
         """Make what is missing, upload what is new, create the job, and return it.
+
+        The agent is noted under the job's name before there is a job: what is left in the folder is then the name
+        to look for, whatever becomes of this process.
+
+        Args:
+            clients: Of the launch's region.
+            folder: Of all jobs' files.
 
         Raises:
             UsageError: The client refuses the launch.
@@ -171,19 +179,45 @@ class Work:
         for data in (self.data, self.validation):
             if data is not None:
                 upload(clients("s3"), data, self.spec.account)
+        noted: list[Path] = []
+
+        def note(name: str) -> None:
+            noted.append(_note_agent(clients, found.agent, name, folder))
+
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the client's parts warn of each other
-            return train(build_trainer(self.spec, found=found))
+            try:
+                return train(build_trainer(self.spec, found=found), note)
+            except RftError:
+                for path in noted:
+                    _forget(path)
+                raise
 
-    def note_agent(self, clients: Clients, job: Launched, folder: Path) -> None:
-        """Note what agent the job began with, so that a later deployment shows; the job runs in any case."""
-        from rft_agent_sdk.mtrl.lock import lock_path, take_lock, write_lock
 
-        try:
-            lock = take_lock(clients, self.resolved().agent, datetime.now(UTC))
-            write_lock(lock_path(folder, job.name), lock)
-        except (CloudError, OSError) as error:
-            logger.warning("job=<%s> | its agent could not be noted: %s", job.name, error)
+def _note_agent(clients: Clients, agent: Agent, name: str, folder: Path) -> Path:
+    """Note what agent a job begins with, so that a later deployment shows; the job is created in any case.
+
+    Returns:
+        The file, in the job's folder.
+    """
+    from rft_agent_sdk.mtrl.lock import lock_path, take_lock, write_lock
+
+    path = lock_path(folder, name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_lock(path, take_lock(clients, agent, datetime.now(UTC)))
+    except (CloudError, OSError) as error:
+        logger.warning("job=<%s> | its agent could not be noted: %s", name, error)
+    return path
+
+
+def _forget(path: Path) -> None:
+    """Remove what was noted of a job that there is not."""
+    try:
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
+    except OSError as error:
+        logger.debug("path=<%s>, error=<%s> | left as it is", path, error)
 
 
 def placed(spec: LaunchSpec, environ: Mapping[str, str] = os.environ) -> LaunchSpec:

@@ -148,6 +148,7 @@ def _show(inventory: Inventory, scope: Scope, *, as_json: bool) -> None:
         for one in ordered:
             marks = ["billed"] if one.is_billed else []
             marks += [f"kept: {one.kept}"] if one.kept else []
+            marks += [f"in use: {one.blocked}"] if one.blocked else []
             click.echo("\t".join([one.kind, one.name, one.detail, "; ".join(marks)]).rstrip())
     for problem in inventory.problems:
         click.echo(f"not looked for: {problem}", err=True)

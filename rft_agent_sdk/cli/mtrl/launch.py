@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rft_agent_sdk.cli.mtrl._jobs import runs_option
+from rft_agent_sdk.cli.mtrl._jobs import FAILED, runs_option
 from rft_agent_sdk.cli.mtrl._launch_options import read_launch, spec_options
 from rft_agent_sdk.cli.mtrl._launch_show import Show
 from rft_agent_sdk.cli.mtrl._launch_work import Work, placed, request_of
@@ -17,6 +17,7 @@ from rft_agent_sdk.environment import load_environment
 if TYPE_CHECKING:
     from rft_agent_sdk.mtrl.aws import Clients
 
+_UNSURE = "whether it was created was never answered; look before you launch again"
 _YAML = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -56,19 +57,22 @@ def command(
     as_json: bool,
     runs: str,
     **given: Any,
-) -> None:
+) -> int:
     """Launch a managed multi-turn RL job.
 
     Everything that can be checked without AWS is checked before the first call to it, and all that is wrong is
     told at once; then the account is asked, by reading calls. Only after that, and after a question with the
     price in it, are model package groups made, datasets uploaded and the job created. Nobody waits for it.
+
+    Exit codes: 0 the job runs, or is as it should be, 1 AWS refused or never said whether there is a job, 2 the
+    launch is wrong.
     """
     from rft_agent_sdk.mtrl.aws import Clients
     from rft_agent_sdk.mtrl.launch import load_sdk
 
     # It logs every step of its own, whole documents among them.
     logging.getLogger("sagemaker").setLevel(logging.WARNING)
-    show = Show(as_json)
+    show, code = Show(as_json), 0
     work = _work(config, given, name, price_file)
     if not (dry_run or offline):
         load_sdk()
@@ -88,8 +92,9 @@ def command(
             else:
                 if not yes:
                     _ask(work, plan.rollouts if plan else None, cost.told if cost else "")
-                _launch(work, clients, show, Path(runs))
+                code = _launch(work, clients, show, Path(runs))
     show.end()
+    return code
 
 
 def _work(
@@ -116,16 +121,20 @@ def _ask(work: Work, rollouts: int | None, price: str) -> None:
     )
 
 
-def _launch(work: Work, clients: Clients, show: Show, folder: Path) -> None:
-    job = work.launch(clients)
-    work.note_agent(clients, job, folder)
+def _launch(work: Work, clients: Clients, show: Show, folder: Path) -> int:
+    job = work.launch(clients, folder)
     region = work.spec.region
+    unsure = [] if job.is_certain else [f"{_UNSURE}: rft mtrl status {job.name} --region {region}"]
     show.job(
         job,
         [
+            *unsure,
             f"rft mtrl wait {job.name} --region {region}",
             f"rft mtrl logs {job.name} --region {region}",
             f"rft mtrl stop {job.name} --region {region}",
             "Do not deploy the agent while the job runs: that ends it.",
         ],
     )
+    if unsure:
+        click.echo(f"job {job.name}: {unsure[0]}", err=True)
+    return 0 if job.is_certain else FAILED
