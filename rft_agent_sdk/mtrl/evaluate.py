@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from rft_agent_sdk.errors import CloudError, UsageError
 from rft_agent_sdk.mtrl.aws import Clients, told
+from rft_agent_sdk.mtrl.created import IN_USE, is_asked_for
 from rft_agent_sdk.mtrl.evaluation import evaluation_name, evaluation_request
 from rft_agent_sdk.mtrl.evaluation_results import read_metrics
 from rft_agent_sdk.mtrl.failure import advice
@@ -27,6 +29,7 @@ from rft_agent_sdk.mtrl.series import Cell, Series
 from rft_agent_sdk.mtrl.wait import Narrator, watch
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 UNKNOWN_EFFORT = "unknown"
 DEFAULT_EFFORT = "default"
@@ -82,7 +85,7 @@ def deployed_agent(clients: Clients, series: Series, stated: str | None, now: da
     try:
         lock = take_lock(clients, agent, now)
     except CloudError as error:
-        if stated is None or error.is_missing:
+        if stated is None or error.is_missing or error.is_transient:
             raise
         return Deployed(stated, None, "its effort is as stated: what is deployed could not be read")
     if agent.is_lambda:
@@ -134,6 +137,22 @@ def run_series(
             run.bring_to_end(cell)
 
 
+def drop_unborn(clients: Clients, series: Series, asked: Sequence[Cell]) -> None:
+    """Take out of a series what nobody asks for any more and no job plays: its job was named, and then refused.
+
+    Args:
+        clients: Of the jobs' region.
+        series: The series, which is not saved.
+        asked: Cells that stay in any case.
+
+    Raises:
+        CloudError: The service refused to say whether there is a job.
+    """
+    for cell in [one for one in series.cells if one.status is None and one not in asked]:
+        if cell.job is None or _find(clients, cell.job) is None:
+            series.cells.remove(cell)
+
+
 def retry_failed(cells: Sequence[Cell]) -> int:
     """Make cells whose job did not complete as if it had never been; return how many."""
     found = [cell for cell in cells if cell.is_over and cell.status != "Completed"]
@@ -170,7 +189,9 @@ class _Run:
     def _choose(self, cell: Cell) -> None:
         """Settle what a cell's job is called and which agent plays it, before there is a job."""
         now = self.pace.now()
-        deployed = deployed_agent(self.clients, self.series, self.stated_effort, now)
+        deployed = self._patiently(
+            lambda: deployed_agent(self.clients, self.series, self.stated_effort, now)
+        )
         if deployed.effort != cell.effort:
             raise UsageError(
                 f"{cell.title}: the agent was redeployed meanwhile and asks for {deployed.effort!r} now. "
@@ -183,19 +204,39 @@ class _Run:
 
     def _find(self, cell: Cell) -> Job | None:
         """Return a cell's job; `None` where it was never created."""
+        name = cell.job
+        assert name is not None
+        job = self._patiently(lambda: _find(self.clients, name))
+        return job if job is None or is_asked_for(job, self._request(cell)) else None
+
+    def _request(self, cell: Cell) -> dict[str, Any]:
         assert cell.job is not None
-        try:
-            return describe_job(self.clients("sagemaker"), cell.job, EVALUATION)
-        except CloudError as error:
-            if error.is_missing:
-                return None
-            raise
+        return evaluation_request(self.series.setting, cell.model, cell.temperature, cell.job)
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Return what a call returns, as soon as the service answers it; a series goes on for hours unattended.
+
+        Raises:
+            SeriesTimeout: The time is up.
+            CloudError: The service refused, and another try cannot help.
+        """
+        while True:
+            try:
+                return call()
+            except CloudError as error:
+                if not error.is_transient:
+                    raise
+                logger.warning("error=<%s> | no answer; trying again", error)
+            self._pause()
+
+    def _pause(self) -> None:
+        if self.until is not None and self.pace.clock() >= self.until:
+            raise SeriesTimeout
+        self.pace.sleep(self.pace.poll_s)
 
     def _create(self, cell: Cell) -> Job:
         """Create a cell's job as soon as the account has room for it."""
-        assert cell.job is not None
-        request = evaluation_request(self.series.setting, cell.model, cell.temperature, cell.job)
-        client = self.clients("sagemaker")
+        request, client = self._request(cell), self.clients("sagemaker")
         refusals = 0
         while True:
             try:
@@ -203,28 +244,25 @@ class _Run:
                     client.create_job(**request)
                 break
             except CloudError as error:
-                # The name is ours alone: a job of that name is this one, created by a call whose answer was lost.
-                if error.code == "ResourceInUse":
+                # A job of that name is this one, created by a call whose answer was lost, if it is what we asked for.
+                if error.code == IN_USE and self._find(cell) is not None:
                     break
                 if error.code != "ResourceLimitExceeded" and not error.is_transient:
                     raise
+                # The job in the way may be this very one, if it was a repeated call that was refused.
+                if error.code == "ResourceLimitExceeded" and self._find(cell) is not None:
+                    break
                 if error.code == "ResourceLimitExceeded":
                     refusals = self._count_refusal(refusals)
                 else:
                     logger.warning("error=<%s> | not created; trying again", error)
-            if self.until is not None and self.pace.clock() >= self.until:
-                raise SeriesTimeout
-            self.pace.sleep(self.pace.poll_s)
+            self._pause()
         self.tell(f"  job {cell.job}")
-        return describe_job(client, cell.job, EVALUATION)
+        return self._patiently(lambda: describe_job(client, request["JobName"], EVALUATION))
 
     def _count_refusal(self, refusals: int) -> int:
         """Tell once who is in the way; give up where nobody is."""
-        running = [
-            job.name
-            for status in ("InProgress", "Stopping")
-            for job in list_jobs(self.clients("sagemaker"), EVALUATION, status=status, limit=5)
-        ]
+        running = self._patiently(self._running)
         if not refusals:
             self.tell(
                 f"  waiting for {', '.join(running) or 'room'}: the account runs no more evaluations at a time"
@@ -237,6 +275,14 @@ class _Run:
                 "evaluation jobs is probably 0. Ask for an increase in Service Quotas, under Amazon SageMaker"
             )
         return refusals + 1
+
+    def _running(self) -> list[str]:
+        client = self.clients("sagemaker")
+        return [
+            job.name
+            for status in ("InProgress", "Stopping")
+            for job in list_jobs(client, EVALUATION, status=status, limit=5)
+        ]
 
     def _follow(self, cell: Cell, created: Job) -> Job:
         """Follow a cell's job to its end."""
@@ -295,3 +341,13 @@ class _Run:
             logger.warning("error=<%s> | the job's numbers are not read", error)
             return {}
         return {name: found[name] for name in found if name.startswith("eval/")}
+
+
+def _find(clients: Clients, name: str) -> Job | None:
+    """Return the evaluation job of a name; `None` where there is none."""
+    try:
+        return describe_job(clients("sagemaker"), name, EVALUATION)
+    except CloudError as error:
+        if error.is_missing:
+            return None
+        raise

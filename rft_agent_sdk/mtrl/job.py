@@ -269,7 +269,7 @@ def list_jobs(
     """
     asked = {"NameContains": name_contains, "StatusEquals": status}
     filters = {key: value for key, value in asked.items() if value}
-    found: list[Job] = []
+    found: dict[str, Job] = {}  # pages move while they are read: a job may be on two
     with told(f"{category} jobs cannot be listed"):
         for one in _summaries(
             client,
@@ -280,20 +280,18 @@ def list_jobs(
         ):
             if limit is not None and len(found) >= limit:
                 break
-            found.append(
-                Job(
-                    one["JobName"],
-                    one["JobArn"],
-                    one["JobCategory"],
-                    one["JobStatus"],
-                    # Named otherwise in a description.
-                    one["JobSecondaryStatus"],
-                    one["CreationTime"],
-                    one.get("EndTime"),
-                    "",
-                )
+            found[one["JobArn"]] = Job(
+                one["JobName"],
+                one["JobArn"],
+                one["JobCategory"],
+                one["JobStatus"],
+                # Named otherwise in a description.
+                one["JobSecondaryStatus"],
+                one["CreationTime"],
+                one.get("EndTime"),
+                "",
             )
-    return found
+    return list(found.values())
 
 
 def stop_job(client: Any, job: Job) -> bool:
@@ -353,7 +351,15 @@ def parse_job(answer: Mapping[str, Any]) -> Job:
 
 def _describe(client: Any, name: str, category: str) -> Job:
     with told(f"job {name!r} cannot be described"):
-        return parse_job(client.describe_job(JobName=name, JobCategory=category))
+        answer = client.describe_job(JobName=name, JobCategory=category)
+    try:
+        return parse_job(answer)
+    except KeyError as error:
+        # Something between here and the service answered for it, with a page of its own.
+        raise CloudError(
+            f"job {name!r} cannot be described: no answer of SageMaker's, it lacks {error}",
+            is_transient=True,
+        ) from error
 
 
 def _summaries(client: Any, **asked: Any) -> Iterator[Mapping[str, Any]]:

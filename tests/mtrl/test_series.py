@@ -19,6 +19,7 @@ from rft_agent_sdk.mtrl.evaluation import Evaluated, Setting
 from rft_agent_sdk.mtrl.job import EVALUATION
 from rft_agent_sdk.mtrl.mlflow import run_metrics
 from rft_agent_sdk.mtrl.series import open_series
+from rft_agent_sdk.training.files import locked
 from rft_agent_sdk.twins.cloud import FailsWith
 from tests.mtrl.cloud import MODEL, Script, account, rft
 
@@ -281,6 +282,30 @@ def test_an_agent_that_is_redeployed_within_a_job_leaves_a_remark(account, serie
     assert any("the agent changed meanwhile" in one for one in found.remarks)
 
 
+def test_throttling_is_waited_out_wherever_it_comes(account, series):
+    faults = account.cloud.faults
+    cells = series.plan([Evaluated("base")], [0.0], "low")
+    # three tries of botocore's own make one of ours
+    faults.add("bedrock-agentcore-control", "GetAgentRuntime", "ThrottlingException", times=4)
+    faults.add("sagemaker", "DescribeJob", "ThrottlingException", times=4)
+    faults.add("sagemaker", "CreateJob", "ResourceLimitExceeded")
+    faults.add("sagemaker", "ListJobs", "ThrottlingException", times=4)
+    run(account, series, cells)
+    assert states(series) == [("base", 0.0, "low", "Completed")]
+    assert len(account.cloud.jobs) == 1
+
+
+def test_a_job_of_a_kept_name_that_is_another_one_is_not_taken_for_ours(account, series):
+    (cell,) = series.plan([Evaluated("base")], [0.0], "low")
+    cell.job = "eval-1"
+    document = json.loads(evaluation_of(account))
+    document["EvaluationConfig"]["HyperParameters"]["temperature"] = "1.0"
+    account.create("eval-1", document, JobCategory=EVALUATION).wait(10)
+    with pytest.raises(CloudError, match="ResourceInUse"):
+        run(account, series, series.cells)
+    assert cell.status is None
+
+
 def test_another_series_in_the_same_folder_is_refused(account, series):
     series.plan([Evaluated("base")], [0.0], "low")
     series.save()
@@ -342,6 +367,7 @@ def test_the_verb_evaluates_base_and_trained_and_draws_them(account, tmp_path):
     assert "87.5%" in lines[4]
     assert lines[-1] == "trained, low effort, temperature 1: pass@1 +50.0 points over base"
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        ".lock",
         "series.json",
         "results.json",
         "evaluation.png",
@@ -365,6 +391,38 @@ def test_the_verb_goes_on_at_another_effort_only_if_that_is_said(account, tmp_pa
     assert done.returncode == 0, done.stderr
     efforts = [line.split()[1] for line in done.stdout.splitlines()[1:5]]
     assert efforts == ["low", "low", "medium", "medium"]
+
+
+def test_a_cell_whose_job_was_refused_is_not_played_once_nobody_asks_for_it(account, tmp_path):
+    trained_job(account)
+    account.cloud.faults.add("sagemaker", "CreateJob", "ValidationException")
+    assert evaluate(tmp_path, "--temperature", "0.3", "--no-base", "--no-plot").returncode == 1
+    done = evaluate(tmp_path, "--temperature", "0.5", "--no-base", "--no-plot")
+    assert done.returncode == 0, done.stderr
+    played = [job for job in account.cloud.jobs.values() if job.category == EVALUATION]
+    assert [
+        job.document["EvaluationConfig"]["HyperParameters"]["temperature"] for job in played
+    ] == ["0.5"]
+
+
+def test_a_cell_whose_job_runs_is_followed_though_nobody_asks_for_it_any_more(account, tmp_path):
+    trained_job(account)
+    account.cloud.runner = Plays(0.5)
+    late = evaluate(tmp_path, "--temperature", "0.3", "--no-base", "--no-plot", "--timeout", "0.1")
+    assert late.returncode == 4
+    done = evaluate(tmp_path, "--temperature", "0.5", "--no-base", "--no-plot")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[2] for line in done.stdout.splitlines()[1:3]] == ["0.3", "0.5"]
+
+
+def test_two_processes_do_not_play_one_series(account, tmp_path):
+    trained_job(account)
+    with locked(tmp_path / "run"):
+        refused = evaluate(tmp_path)
+    assert refused.returncode == 2
+    assert "belongs to a run that is at work" in refused.stderr
+    assert len(account.calls("CreateJob")) == 1
+    assert evaluate(tmp_path, "--dry-run").returncode == 0
 
 
 def test_the_verb_prints_documents_and_creates_nothing(account, tmp_path):

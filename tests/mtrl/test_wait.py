@@ -1,5 +1,6 @@
 """Watching a job to its end: what is told, what is waited out, and by which exit code it ends."""
 
+import http.server
 import json
 import os
 import signal
@@ -13,7 +14,8 @@ from datetime import timedelta
 import pytest
 
 from rft_agent_sdk.errors import CloudError
-from rft_agent_sdk.mtrl.job import Transition, describe_job
+from rft_agent_sdk.mtrl.aws import Clients
+from rft_agent_sdk.mtrl.job import Transition, describe_again, describe_job
 from rft_agent_sdk.mtrl.wait import Narrator, watch
 from rft_agent_sdk.twins.cloud import FailsWith
 from tests.mtrl.cloud import ROOT, START, a_job, account, rft
@@ -216,6 +218,54 @@ def test_attach_tells_where_a_job_stands_and_each_step_from_there(account, tmp_p
     assert lines[-1].endswith("Completed")
 
 
+@pytest.mark.parametrize("verb", ["wait", "attach"])
+@pytest.mark.parametrize("looks", [0, 1])
+@pytest.mark.parametrize(
+    "error", ["ExpiredTokenException", "AccessDeniedException", "ResourceNotFound"]
+)
+def test_a_job_that_nobody_can_look_at_has_not_failed(account, tmp_path, verb, looks, error):
+    account.scripted()
+    faults = account.cloud.faults
+
+    def forbid():
+        while len(account.calls("DescribeJob")) < looks:
+            time.sleep(0.01)
+        faults.add("sagemaker", "DescribeJob", error, times=None, status=400)
+
+    thread = threading.Thread(target=forbid)
+    thread.start()
+    if not looks:
+        thread.join()
+    waited = rft(verb, "wordle-1", "--poll", "0.05", cwd=tmp_path)
+    thread.join()
+    assert waited.returncode == 6, waited.stderr
+    assert "nothing is known of the job's end" in waited.stderr
+    goes_on = "if it runs, the job goes on: `rft mtrl attach wordle-1`"
+    assert (goes_on in waited.stderr) is (error != "ResourceNotFound")
+
+
+class _Page(http.server.BaseHTTPRequestHandler):
+    """What a proxy on the way may answer for the service."""
+
+    def do_POST(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>please log in</html>")
+
+    def log_message(self, *args):
+        pass
+
+
+def test_an_answer_that_is_no_job_is_waited_out(account, monkeypatch):
+    with http.server.HTTPServer(("127.0.0.1", 0), _Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        with Clients("us-west-2") as clients, pytest.raises(CloudError) as told:
+            describe_again(clients("sagemaker"), at_step(1))
+        server.shutdown()
+    assert told.value.is_transient
+
+
 def test_throttling_is_survived_by_the_verb(account, tmp_path):
     account.create().wait(10)
     # the first look is the client's own to repeat; all later ones are throttled for a while
@@ -225,7 +275,8 @@ def test_throttling_is_survived_by_the_verb(account, tmp_path):
     assert found == [job]
 
 
-def test_an_interrupt_leaves_the_job_and_says_how_to_come_back(account, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_the_job_and_says_how_to_come_back(account, tmp_path, number, code):
     record, _ = account.scripted()
     process = subprocess.Popen(
         [sys.executable, "-m", "rft_agent_sdk.cli", "mtrl", "wait", "wordle-1", "--poll", "0.1"],
@@ -239,9 +290,9 @@ def test_an_interrupt_leaves_the_job_and_says_how_to_come_back(account, tmp_path
     while not lock.exists():
         time.sleep(0.05)
     time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, told = process.communicate(timeout=20)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "the job goes on: `rft mtrl attach wordle-1`" in told
     assert record.status == "InProgress"
     assert json.loads(lock.read_text())["version"] == "1"

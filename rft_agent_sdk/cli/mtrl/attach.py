@@ -10,6 +10,7 @@ import click
 from rft_agent_sdk.cli.mtrl._jobs import (
     CODES,
     follow_job,
+    following,
     following_options,
     name_argument,
     region_option,
@@ -29,8 +30,12 @@ from rft_agent_sdk.cli.mtrl._jobs import (
 @name_argument
 @region_option
 @following_options
-def command(name: str, region: str | None, **following: Any) -> int:
+def command(name: str, region: str | None, **options: Any) -> int:
     """Tell where a job stands, and follow it."""
+    return following(name, lambda: _attach(name, region, options))
+
+
+def _attach(name: str, region: str | None, options: dict[str, Any]) -> int:
     from rft_agent_sdk.mtrl.aws import Clients
     from rft_agent_sdk.mtrl.job import describe_job
     from rft_agent_sdk.mtrl.job_report import report_lines
@@ -38,4 +43,4 @@ def command(name: str, region: str | None, **following: Any) -> int:
     with Clients(region) as clients:
         job = describe_job(clients("sagemaker"), name)
         click.echo("\n".join(report_lines(job, datetime.now(UTC))))
-        return follow_job(clients, job, with_progress=True, **following)
+        return follow_job(clients, job, with_progress=True, **options)

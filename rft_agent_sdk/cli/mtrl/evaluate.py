@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rft_agent_sdk.cli.mtrl._evaluating import Asked
-from rft_agent_sdk.cli.mtrl._jobs import FAILED, TIMED_OUT, region_option
+from rft_agent_sdk.cli.mtrl._jobs import (
+    FAILED,
+    TERMINATED,
+    TIMED_OUT,
+    Terminated,
+    heeding_sigterm,
+    region_option,
+)
 from rft_agent_sdk.errors import UsageError
 
 if TYPE_CHECKING:
     from rft_agent_sdk.mtrl.aws import Clients
     from rft_agent_sdk.mtrl.evaluation import Evaluated
     from rft_agent_sdk.mtrl.series import Cell, Series
+
+
+_GOES_ON = "the job that was begun goes on; the same command takes it up again"
 
 
 @click.command("evaluate", short_help="Evaluate base and trained models, one job after the other.")
@@ -96,19 +107,21 @@ def command(region: str | None, job_name: str | None, **options: Any) -> int:
     evaluate, deploy the agent with another REASONING_EFFORT, and evaluate again with --across-efforts.
 
     Exit codes: 0 all are done, 1 some job failed or has no numbers yet, 2 the command was wrong, 4 the time of
-    --timeout is up (the same command goes on), 130 interrupted (likewise).
+    --timeout is up (the same command goes on), 130 or 143 interrupted or
+    terminated (likewise).
     """
     from rft_agent_sdk.mtrl.aws import Clients
-    from rft_agent_sdk.mtrl.evaluate import deployed_agent
+    from rft_agent_sdk.mtrl.evaluate import deployed_agent, drop_unborn
     from rft_agent_sdk.mtrl.evaluation import check_setting
     from rft_agent_sdk.mtrl.evaluation_results import refuse_mixed_efforts
     from rft_agent_sdk.mtrl.job import describe_job
     from rft_agent_sdk.mtrl.series import open_series
 
-    with Clients(region) as clients:
+    folder = Path(options["run_dir"])
+    with Clients(region) as clients, _held(folder, is_dry=options["dry_run"]):
         job = None if job_name is None else describe_job(clients("sagemaker"), job_name)
         asked = Asked(job, options)
-        series = open_series(Path(options["run_dir"]), asked.setting(clients))
+        series = open_series(folder, asked.setting(clients))
         models, temperatures = asked.models(series), asked.temperatures(series)
         check_setting(series.setting, temperatures)
         if job is not None and series.setting.dataset in job.trained_on:
@@ -118,12 +131,29 @@ def command(region: str | None, job_name: str | None, **options: Any) -> int:
         stated, now = options["reasoning_effort"], datetime.now(UTC)
         effort = deployed_agent(clients, series, stated, now).effort
         cells = series.plan(models, temperatures, effort)
+        drop_unborn(clients, series, cells)
         refuse_mixed_efforts(
             (cell.effort for cell in series.cells), is_said=options["across_efforts"]
         )
         # What was begun at another effort needs no deployment to be followed to its end.
         begun = [cell for cell in series.cells if cell.job and not cell.is_over]
         return _run(clients, series, [*(one for one in begun if one not in cells), *cells], options)
+
+
+@contextmanager
+def _held(folder: Path, *, is_dry: bool) -> Iterator[None]:
+    """Hold the folder of a series: two processes would pay for each job twice, and lose each other's numbers.
+
+    Raises:
+        UsageError: Another process holds it.
+    """
+    from rft_agent_sdk.training.files import locked
+
+    if is_dry:
+        yield
+        return
+    with locked(folder):
+        yield
 
 
 def _run(clients: Clients, series: Series, cells: list[Cell], options: Mapping[str, Any]) -> int:
@@ -133,21 +163,25 @@ def _run(clients: Clients, series: Series, cells: list[Cell], options: Mapping[s
         retry_failed(cells)
     code = 0
     try:
-        run_series(
-            clients,
-            series,
-            cells,
-            name=options["name"],
-            stated_effort=options["reasoning_effort"],
-            pace=Pace(options["poll"], options["timeout"]),
-            tell=lambda line: click.echo(line, err=True),
-        )
+        with heeding_sigterm():
+            run_series(
+                clients,
+                series,
+                cells,
+                name=options["name"],
+                stated_effort=options["reasoning_effort"],
+                pace=Pace(options["poll"], options["timeout"]),
+                tell=lambda line: click.echo(line, err=True),
+            )
     except SeriesTimeout:
         click.echo("the time is up; the same command goes on", err=True)
         code = TIMED_OUT
     except KeyboardInterrupt:
-        click.echo("the job that was begun goes on; the same command takes it up again", err=True)
+        click.echo(_GOES_ON, err=True)
         raise
+    except Terminated:
+        click.echo(f"terminated; {_GOES_ON}", err=True)
+        return TERMINATED
     _show(series, options)
     undone = [cell for cell in cells if not cell.is_done]
     for cell in undone:

@@ -9,6 +9,7 @@ import click
 from rft_agent_sdk.cli.mtrl._jobs import (
     CODES,
     follow_job,
+    following,
     following_options,
     name_argument,
     region_option,
@@ -30,8 +31,12 @@ from rft_agent_sdk.cli.mtrl._jobs import (
 @region_option
 @following_options
 @click.option("--progress", is_flag=True, help="Tell of every step too.")
-def command(name: str, region: str | None, progress: bool, **following: Any) -> int:
+def command(name: str, region: str | None, progress: bool, **options: Any) -> int:
     """Wait for a job's end."""
+    return following(name, lambda: _wait(name, region, progress, options))
+
+
+def _wait(name: str, region: str | None, progress: bool, options: dict[str, Any]) -> int:
     from rft_agent_sdk.mtrl.aws import Clients
     from rft_agent_sdk.mtrl.job import describe_job
 
@@ -40,4 +45,4 @@ def command(name: str, region: str | None, progress: bool, **following: Any) -> 
         click.echo(
             " ".join(filter(None, [f"{job.name}  {job.status}, {job.phase}", job.failure_reason]))
         )
-        return follow_job(clients, job, with_progress=progress, **following)
+        return follow_job(clients, job, with_progress=progress, **options)
