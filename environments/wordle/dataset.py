@@ -55,7 +55,7 @@ def make_rows(
     draw = random.Random(f"{split} {seed}")  # noqa: S311 - must be reproducible
     rows = []
     for number, answer in enumerate(words[:count]):
-        guesses = _prior_guesses(answer, draw.randint(fewest, most), draw)
+        guesses = draw_guesses(answer, draw.randint(fewest, most), draw)
         task = Task(answer, prompt, f"wordle_{split}_{number:04d}", guesses)
         rows.append({COLUMN: task.dump()})
     return rows
@@ -102,7 +102,7 @@ def _answers_of(split: str, seed: int) -> Sequence[str]:
     return parts[split]
 
 
-def _prior_guesses(answer: str, count: int, draw: random.Random) -> tuple[str, ...]:
+def draw_guesses(answer: str, count: int, draw: random.Random) -> tuple[str, ...]:
     """Draw guesses as a sound player makes them: words still possible, but for the answer itself."""
     game = Game(answer)
     for _ in range(count):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
-from environments.wordle import compact_text, dataset, solver, text
+from environments.wordle import compact_text, dataset, solver, teacher, text
 from environments.wordle.game import Game
+from environments.wordle.lessons import make_lessons
 from environments.wordle.reward import WordleRewards, score
 from environments.wordle.task import Task, parse_task
 from environments.wordle.words import as_word
@@ -135,8 +136,19 @@ class Wordle(Environment):
         return parse_task(task).answer
 
     def policies(self) -> Mapping[str, PolicyFunction]:
-        """Reference policies: `solver` plays nearly as well as can be, `random` any word."""
-        return MappingProxyType({"random": solver.random_policy, "solver": solver.solver_policy})
+        """Reference policies: `solver` plays nearly as well as can be, `teacher` soundly, `random` any word."""
+        return MappingProxyType(
+            {
+                "random": solver.random_policy,
+                "solver": solver.solver_policy,
+                "teacher": teacher.teacher_policy,
+            }
+        )
+
+    def lessons(self, count: int, seed: int, held_out: Collection[str], **how: Any) -> list[str]:
+        """Return task strings to learn from, without the answers of `held_out` tasks; see `make_lessons`."""
+        avoid = {self.task_key(task) for task in held_out}
+        return make_lessons(count, seed, avoid=avoid, **how)
 
     def pieces(self) -> tuple[str, ...]:
         """Return texts that a small tokenizer made for this environment has a token for."""

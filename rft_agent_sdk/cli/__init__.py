@@ -25,6 +25,7 @@ VERBS = (
     "gateway",
     "grpo",
     "invoke",
+    "learn",
     "local",
     "mtrl",
     "play",

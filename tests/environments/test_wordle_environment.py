@@ -21,7 +21,7 @@ def test_the_environment_is_found_by_name():
     assert isinstance(found, Environment)
     assert isinstance(start("riser"), Episode)
     assert (found.name, found.floor) == ("wordle", -1.5)
-    assert sorted(found.policies()) == ["random", "solver"]
+    assert sorted(found.policies()) == ["random", "solver", "teacher"]
 
 
 def test_other_constants_make_another_environment_and_floor():
