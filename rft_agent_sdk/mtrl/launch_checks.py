@@ -154,7 +154,8 @@ def _agent(spec: LaunchSpec) -> Iterator[Finding]:
     try:
         agent = parse_agent(spec.agent, qualifier=spec.qualifier)
     except UsageError as refused:
-        yield error("agent-arn", "agent", str(refused), "See `rft mtrl runtimes`.")
+        told = str(refused).removeprefix("agent: ")
+        yield error("agent-arn", "agent", told, "See `rft mtrl runtimes`.")
         return
     if spec.region:
         try:

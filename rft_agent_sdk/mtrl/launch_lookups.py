@@ -158,9 +158,8 @@ def _agent(spec: LaunchSpec, clients: Clients, seen: Seen) -> Iterator[Finding]:
         try:
             agent = resolve_runtime(clients, agent)
         except UsageError as refused:
-            yield error(
-                "agent-missing", "agent", str(refused), "Deploy it, or name another region."
-            )
+            told_ = str(refused).removeprefix("agent: ")
+            yield error("agent-missing", "agent", told_, "Deploy it, or name another region.")
             return
     seen.agent = parse_agent(agent, qualifier=spec.qualifier)
     try:

@@ -24,7 +24,7 @@ from rft_agent_sdk.mtrl.launch_checks import error, warning
 from rft_agent_sdk.mtrl.launch_data import LaunchData, all_findings
 from rft_agent_sdk.mtrl.launch_spec import LaunchSpec
 from rft_agent_sdk.mtrl.models import AS_OF, LONGEST, find_model
-from rft_agent_sdk.mtrl.plan import JobPlan, check_length, check_plan, make_plan
+from rft_agent_sdk.mtrl.plan import JobPlan, check_length, check_plan, check_rows, make_plan
 from rft_agent_sdk.mtrl.recipe import read_recipe
 from rft_agent_sdk.reward import TieredReward
 
@@ -66,6 +66,14 @@ class Settings:
         """Whether they can be counted with."""
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
+    def have(self, *names: str) -> bool:
+        """Whether these can be counted with, whatever is wrong with others."""
+        return not any(
+            finding.severity is Severity.ERROR
+            and finding.where.rpartition(".")[2].rpartition(" ")[2] in names
+            for finding in self.findings
+        ) and all(name in self.values for name in names)
+
 
 def settle(
     spec: LaunchSpec, model_name: str = "", rules: Mapping[str, Rule] | None = None
@@ -94,6 +102,13 @@ def settle(
         )
         for one in twice
     ]
+    findings += [
+        error(
+            "hyperparameter-value", f"hyperparameters.{one}", "wanted a value, got None", "Say it."
+        )
+        for one, value in spec.hyperparameters.items()
+        if value is None
+    ]
     chosen = choose(name, {**recipe, **overrides, **spec.asked}, rules)
     findings += check(chosen.values, known, _PUBLISHED if rules is None else "the hub today")
     values = effective(chosen, known)
@@ -111,18 +126,19 @@ def check_run(
 ) -> list[Finding]:
     """Return what is wrong with a run: its agent's time, its rewards, the length of its conversations."""
     findings = list(settings.findings)
-    if not settings.is_sound:
-        return findings
     values, model = settings.values, find_model(settings.model_name)
-    findings += _check_budget(budget, values["rollout_timeout"], is_lambda)
-    findings += _check_rewards(worst_solve, values["success_threshold"])
-    findings += check_length(
-        values,
-        max_turns=spec.max_turns,
-        turn_tokens=spec.turn_tokens,
-        prompt_tokens=spec.prompt_tokens,
-        max_sequence_length=model.max_sequence_length if model else LONGEST,
-    )
+    if settings.have("rollout_timeout"):
+        findings += _check_budget(budget, values["rollout_timeout"], is_lambda)
+    if settings.have("success_threshold"):
+        findings += _check_rewards(worst_solve, values["success_threshold"])
+    if settings.have("sampling_max_tokens"):
+        findings += check_length(
+            values,
+            max_turns=spec.max_turns,
+            turn_tokens=spec.turn_tokens,
+            prompt_tokens=spec.prompt_tokens,
+            max_sequence_length=model.max_sequence_length if model else LONGEST,
+        )
     return findings
 
 
@@ -142,7 +158,11 @@ def plan_of(
             told = f"{given.name} cannot be counted from here"
             option = f"Say how many there are with --{name.replace('_', '-')}."
             findings.append(warning("rows-unknown", name, told, option))
-    if rows is None or not settings.is_sound:
+    if rows is None:
+        return None, findings
+    if not settings.is_sound:
+        if settings.have("global_batch_size"):
+            findings += check_rows(rows, settings.values["global_batch_size"])
         return None, findings
     plan = make_plan(rows, settings.values, validation_rows=held_out or 0)
     findings += [one for one in check_plan(plan) if one.id != "no-validation" or validation is None]

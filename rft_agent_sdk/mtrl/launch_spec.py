@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.mtrl.agent_arn import DEFAULT_QUALIFIER
+from rft_agent_sdk.mtrl.findings import Finding, Severity
 from rft_agent_sdk.mtrl.hyperparameters import SETTLED, Value
 from rft_agent_sdk.mtrl.models import read_model
 from rft_agent_sdk.mtrl.prices import RUN
@@ -120,7 +121,7 @@ class LaunchSpec(BaseModel):
     rollout that reports no reward in time fails the whole job."""
     success_threshold: float | None = None
     """Reward from which val/reward/pass_at_1 counts a rollout as solved; 1.0 by default."""
-    hyperparameters: dict[str, int | float | str | list[int]] = {}
+    hyperparameters: dict[str, Any] = {}
     """Any other hyperparameters, by name; those that are not named are left to the service."""
     recipe: dict[str, Any] = {}
     """Recipe to take hyperparameters from, with the sections of a published recipe or plain names; what is said
@@ -190,19 +191,38 @@ def read_spec(values: Mapping[str, Any], source: str) -> LaunchSpec:
     Raises:
         UsageError: Keys are unknown or of the wrong type; all of them are named at once.
     """
+    spec, wrong = read_what_is_sound(values)
+    if not wrong:
+        return spec
+    listed = "\n".join(f"  {one.where}: {one.message}" for one in wrong)
+    raise UsageError(f"{source} needs {len(wrong)} corrections:\n{listed}")
+
+
+def read_what_is_sound(values: Mapping[str, Any]) -> tuple[LaunchSpec, list[Finding]]:
+    """Make a launch of those keys and values that are sound, so that the rest of it can be checked too.
+
+    Args:
+        values: Of a file and of options, merged.
+
+    Returns:
+        The launch, and what is wrong with the other keys.
+    """
     try:
-        return LaunchSpec.model_validate(dict(values))
+        return LaunchSpec.model_validate(dict(values)), []
     except pydantic.ValidationError as error:
-        problems = [_problem(entry) for entry in error.errors(include_url=False)]
-    listed = "\n".join(f"  {problem}" for problem in problems)
-    raise UsageError(f"{source} needs {len(problems)} corrections:\n{listed}")
+        entries = error.errors(include_url=False)
+    wrong = {entry["loc"][0] for entry in entries}
+    rest = {key: value for key, value in values.items() if key not in wrong}
+    return LaunchSpec.model_validate(rest), [_problem(entry) for entry in entries]
 
 
-def _problem(entry: Any) -> str:
-    """Return one of pydantic's findings as `key: what was wanted, what came`."""
+def _problem(entry: Any) -> Finding:
+    """Return one of pydantic's findings: where it is, what was wanted and what came."""
     key = ".".join(map(str, entry["loc"]))
     if entry["type"] == "extra_forbidden":
         near = difflib.get_close_matches(key, LaunchSpec.model_fields, 1)
-        return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-    wanted = entry["msg"].removeprefix("Input should ").removeprefix("be ")
-    return f"{key}: wanted {wanted}, got {entry['input']!r}"
+        told = "is no key of a launch" + (f"; did you mean {near[0]!r}?" if near else "")
+    else:
+        wanted = entry["msg"].removeprefix("Input should ").removeprefix("be ")
+        told = f"wanted {wanted}, got {entry['input']!r}"
+    return Finding("value", Severity.ERROR, key, told, "Correct it.")

@@ -104,31 +104,7 @@ def make_plan(
 
 def check_plan(plan: JobPlan) -> Iterator[Finding]:
     """Yield what is wrong, or wasteful, in what a job would play."""
-    if plan.rows < plan.batch_size:
-        yield Finding(
-            "rows-below-batch",
-            Severity.ERROR,
-            "dataset",
-            f"wanted at least one batch of {plan.batch_size} rows, got {plan.rows}",
-            "Add rows, or take a smaller global_batch_size.",
-        )
-    elif plan.rows < RECOMMENDED_BATCHES * plan.batch_size:
-        yield Finding(
-            "rows-few",
-            Severity.WARNING,
-            "dataset",
-            f"{plan.rows} rows are {plan.steps_per_epoch:.1f} batches; {RECOMMENDED_BATCHES} or more are recommended",
-            "Add rows if there are any: the same tasks come again in every epoch.",
-        )
-    if plan.rows > plan.batch_size and plan.rows % plan.batch_size:
-        yield Finding(
-            "rows-left-over",
-            Severity.NOTE,
-            "dataset",
-            f"{plan.rows % plan.batch_size} of {plan.rows} rows do not fill a last batch; what becomes of "
-            "them is not documented",
-            f"Take a multiple of {plan.batch_size} rows to know what is played.",
-        )
+    yield from check_rows(plan.rows, plan.batch_size)
     if not plan.validation_rows:
         yield Finding(
             "no-validation",
@@ -137,6 +113,40 @@ def check_plan(plan: JobPlan) -> Iterator[Finding]:
             "there is none, and what the job's val/ metrics then measure is not documented",
             "Give rows that are not trained on: they are played before the first step, every val_every steps, "
             "and at the end.",
+        )
+
+
+def check_rows(rows: int, batch_size: int) -> Iterator[Finding]:
+    """Yield what is wrong, or wasteful, in the number of rows.
+
+    Args:
+        rows: Of the training dataset.
+        batch_size: Prompts of one step.
+    """
+    if rows < batch_size:
+        yield Finding(
+            "rows-below-batch",
+            Severity.ERROR,
+            "dataset",
+            f"wanted at least one batch of {batch_size} rows, got {rows}",
+            "Add rows, or take a smaller global_batch_size.",
+        )
+    elif rows < RECOMMENDED_BATCHES * batch_size:
+        yield Finding(
+            "rows-few",
+            Severity.WARNING,
+            "dataset",
+            f"{rows} rows are {rows / batch_size:.1f} batches; {RECOMMENDED_BATCHES} or more are recommended",
+            "Add rows if there are any: the same tasks come again in every epoch.",
+        )
+    if rows > batch_size and rows % batch_size:
+        yield Finding(
+            "rows-left-over",
+            Severity.NOTE,
+            "dataset",
+            f"{rows % batch_size} of {rows} rows do not fill a last batch; what becomes of "
+            "them is not documented",
+            f"Take a multiple of {batch_size} rows to know what is played.",
         )
 
 

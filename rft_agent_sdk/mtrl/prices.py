@@ -7,11 +7,13 @@ An estimate and no quotation. A job bills three meters by model: tokens read (pr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rft_agent_sdk.errors import UsageError
+from rft_agent_sdk.mtrl.findings import Finding, Severity
+from rft_agent_sdk.mtrl.models import find_model
 from rft_agent_sdk.mtrl.plan import JobPlan
 
 METERS = ("prefill", "sample", "train")
@@ -158,10 +160,27 @@ def estimate(
     return Estimate(tokens, usd, agentcore, price, turns, region)
 
 
+def unused_prices(prices: Prices, model: str) -> Iterator[Finding]:
+    """Yield a warning where a price file says nothing about the one model that a job has.
+
+    Args:
+        prices: The table and the file.
+        model: Name in the hub; empty where it is not known yet.
+    """
+    if model and prices.overrides and model not in prices.overrides:
+        yield Finding(
+            "prices-unused",
+            Severity.WARNING,
+            "prices",
+            f"the file has no prices of {model!r}, but of {', '.join(map(repr, prices.overrides))}",
+            "Name the model as the hub does, or by its name at Hugging Face or Bedrock: see `rft mtrl models`.",
+        )
+
+
 def read_prices(values: Mapping[str, Any], source: str) -> Prices:
     """Read a price file's mapping.
 
-    Its keys are names of models, each with `prefill`, `sample` and `train` in US dollars per million tokens,
+    Its keys are names of models, the hub's or another that they go by, each with `prefill`, `sample` and `train` in US dollars per million tokens,
     and `agentcore_per_rollout` in US dollars.
 
     Args:
@@ -174,11 +193,17 @@ def read_prices(values: Mapping[str, Any], source: str) -> Prices:
     prices = Prices({})
     overrides: dict[str, Price] = {}
     for name, entry in values.items():
+        if not isinstance(name, str):
+            raise UsageError(f"prices {source}: wanted names of models as keys, got {name!r}")
         if name == "agentcore_per_rollout":
             prices = replace(prices, agentcore_per_rollout=_dollars(entry, name, source))
         elif isinstance(entry, Mapping) and set(entry) == set(METERS):
             read = {meter: _dollars(entry[meter], f"{name}.{meter}", source) for meter in METERS}
-            overrides[name] = Price(read["prefill"], read["sample"], read["train"], source)
+            listed = find_model(name)
+            key = listed.name if listed else name
+            if key in overrides:
+                raise UsageError(f"prices {source}: {key!r} is there twice, once as {name!r}")
+            overrides[key] = Price(read["prefill"], read["sample"], read["train"], source)
         else:
             raise UsageError(
                 f"prices {source}: wanted {name!r} to hold {', '.join(METERS)} in US dollars per million "

@@ -67,6 +67,10 @@ class Seen:
     """Sampling requests that were refused, by HTTP status."""
     reports_refused: Mapping[int, int] = field(default_factory=dict)
     """CompleteRollout and UpdateReward requests that were refused, by HTTP status."""
+    sampling_said: str = ""
+    """What the last refused sampling request was told."""
+    reports_said: str = ""
+    """The same of the last refused report."""
     asked: Mapping[str, Any] = field(default_factory=dict)
     """`temperature`, `top_p` and `max_tokens` of the first sampling request, as far as it had them."""
     rewards: tuple[float, ...] = ()
@@ -84,7 +88,7 @@ class Strays:
     """Requests that the Job Runtime could lay to no rollout of the job."""
 
     unattributed: Mapping[int, int] = field(default_factory=dict)
-    """Requests of unknown callers, or without the headers that name job and trajectory, by HTTP status."""
+    """Requests without a trajectory id of the job, by HTTP status."""
     unknown_ids: tuple[str, ...] = ()
     """Trajectory ids that were sampled or reported, and that the job had never given out."""
 
@@ -135,6 +139,8 @@ class Answer:
     """The parsed body of a 200."""
     detail: str = ""
     """What was said instead, for people."""
+    is_foreign: bool = False
+    """Whether the body is neither JSON nor a stream of events, one of which AgentCore's servers always answer with."""
 
     @property
     def ours(self) -> JSON:

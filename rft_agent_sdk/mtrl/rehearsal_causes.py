@@ -7,6 +7,7 @@ who has read neither the service's code nor the agent's.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from rft_agent_sdk.mtrl.rehearsal import (
     AnswerKind,
     Attempt,
     Rehearsed,
+    Seen,
     State,
     Strays,
     Terms,
@@ -57,6 +59,22 @@ class Facts:
     """Tokens of the longest sequence that the service trains."""
     agent_log: str = ""
     """The end of what the agent wrote."""
+    exit_code: int | None = None
+    """What the agent's process ended with, a signal as its number below 0; `None` where it runs, or is not ours."""
+
+    @property
+    def ended(self) -> str:
+        """How the process ended, as `ended with exit code 1`; empty where it did not, or nobody knows."""
+        if self.exit_code is None:
+            return ""
+        if self.exit_code >= 0:
+            return f"ended with exit code {self.exit_code}"
+        try:
+            name = signal.Signals(-self.exit_code).name
+        except ValueError:
+            name = f"signal {-self.exit_code}"
+        memory = ", as one that takes too much memory is" if name == "SIGKILL" else ""
+        return f"was ended by {name}{memory}"
 
 
 def cause_of(attempt: Attempt, rehearsed: Rehearsed, facts: Facts) -> Cause:
@@ -73,11 +91,12 @@ def cause_of(attempt: Attempt, rehearsed: Rehearsed, facts: Facts) -> Cause:
     if attempt.seen.state is State.FAILED:
         return _failed(attempt)
     if answer is not None and answer.kind is AnswerKind.DROPPED:
+        ended = facts.ended or "ended (a crash, out of memory, os._exit), or it was redeployed"
         return Cause(
             "connection-lost",
             f"The connection to the agent broke {attempt.seconds:.1f} s into the rollout, before an answer: its "
-            "process ended (a crash, out of memory, os._exit), or it was redeployed." + _log(facts),
-            _REDEPLOY,
+            f"process {ended}." + _log(facts),
+            _mend(facts),
         )
     if not attempt.seen.turns:
         return _unsampled(attempt, rehearsed.strays, facts)
@@ -87,12 +106,15 @@ def cause_of(attempt: Attempt, rehearsed: Rehearsed, facts: Facts) -> Cause:
 def _unreachable(answer: Answer, rehearsed: Rehearsed, facts: Facts) -> Cause:
     played = sum(rollout.failure is None for rollout in rehearsed.rollouts)
     if played:
+        ended = facts.ended or "ended, or it was redeployed"
         return Cause(
             "agent-gone",
             f"{facts.agent} played {played} rollouts, and then nothing took connections there any more: the process "
-            "ended, or it was redeployed." + _log(facts),
-            _REDEPLOY,
+            f"{ended}." + _log(facts),
+            _mend(facts),
         )
+    if facts.ended:
+        return _exited(facts)
     return Cause(
         "agent-not-listening",
         f"Nothing takes connections where {facts.agent} should serve ({_said(answer)}). AgentCore waits "
@@ -100,6 +122,33 @@ def _unreachable(answer: Answer, rehearsed: Rehearsed, facts: Facts) -> Cause:
         + _log(facts),
         "Start the server when the process starts: `app.run()` at the end of the entrypoint, port 8080, POST "
         "/invocations. An import that fails or takes longer than that shows in `rft serve`.",
+    )
+
+
+def _exited(facts: Facts) -> Cause:
+    """Tell of a process of ours that ended before any rollout got through."""
+    lines = [line.strip() for line in facts.agent_log.splitlines() if line.strip()]
+    last = f" The last line it wrote: {lines[-1][:_SHOWN]}" if lines else " It wrote nothing."
+    fix = (
+        "It ran to its end and serves nothing: start the server last, `app.run()` at the end of the entrypoint."
+        if facts.exit_code == 0
+        else "Mend what its log says; running the file alone shows the same, without a rehearsal."
+    )
+    return Cause(
+        "agent-exited",
+        f"The process of {facts.agent} {facts.ended}, and no rollout got through.{last}"
+        + (_log(facts) if len(lines) > 1 else ""),
+        fix,
+    )
+
+
+def _mend(facts: Facts) -> str:
+    """Return what to do about an agent that went away."""
+    if not facts.ended:
+        return _REDEPLOY
+    return (
+        "See in the agent's log, and in what it calls, what ends the process: sys.exit, os._exit, a crash in compiled "
+        "code, memory. A deployment while the job runs does the same: never make one."
     )
 
 
@@ -120,7 +169,7 @@ def _unsampled(attempt: Attempt, strays: Strays, facts: Facts) -> Cause:
     """Tell why not one model call was answered."""
     seen, answer = attempt.seen, attempt.answer
     if seen.sampling_refused:
-        return _refused(seen.sampling_refused)
+        return _refused(seen)
     if strays.unattributed or strays.unknown_ids:
         return _stray(strays)
     if seen.state is not State.PENDING:
@@ -139,13 +188,33 @@ def _unsampled(attempt: Attempt, strays: Strays, facts: Facts) -> Cause:
             "See where it waits: a lock, a download, a call without a timeout. "
             "ROLLOUT_BUDGET_SECONDS bounds a rollout under @rft_handler.",
         )
+    if answer.kind is AnswerKind.ERROR and answer.status in (404, 405):
+        return Cause(
+            "no-invocations-route",
+            f"The agent's server answered POST /invocations with {_said(answer)}.",
+            "Serve a BedrockAgentCoreApp, or a server of your own with POST /invocations and GET /ping on port 8080.",
+        )
+    if answer.is_foreign:
+        return _foreign(answer)
     if answer.kind is AnswerKind.ERROR:
         return _error(answer)
     return _unreported(answer)
 
 
-def _refused(statuses: Mapping[int, int]) -> Cause:
-    told = ", ".join(f"{count} with {status}" for status, count in sorted(statuses.items()))
+def _foreign(answer: Answer) -> Cause:
+    """Tell of an answer that no server of AgentCore gives."""
+    return Cause(
+        "answer-not-json",
+        f"POST /invocations was answered with {_said(answer)}, which is not JSON, and nothing of the rollout reached "
+        "the Job Runtime. A BedrockAgentCoreApp answers in JSON also where the function raises: this is probably not "
+        "the agent but a proxy or another server at its port, or a framework of your own whose function raised.",
+        "See what serves at that port, and whether --agent or --agent-url names the agent; if it is your own server, "
+        "its log says what it raised.",
+    )
+
+
+def _refused(seen: Seen) -> Cause:
+    statuses = seen.sampling_refused
     fixes = {
         400: "The job ARN or the trajectory id of the payload was not sent as it came, or the body is no chat "
         "completion. " + _HEADERS,
@@ -158,18 +227,24 @@ def _refused(statuses: Mapping[int, int]) -> Cause:
     worst = max(statuses, key=lambda status: statuses[status])
     return Cause(
         "sampling-refused",
-        f"Every model call was refused by the Job Runtime: {told}.",
+        f"Every model call was refused by the Job Runtime: {_counted(statuses)}.{_quoted(seen.sampling_said)}",
         fixes.get(worst, "The agent's log has the Job Runtime's message."),
     )
+
+
+def _counted(statuses: Mapping[int, int]) -> str:
+    return ", ".join(f"{count} with {status}" for status, count in sorted(statuses.items()))
+
+
+def _quoted(said: str) -> str:
+    return f" It said: {said[:_SHOWN]}" if said else ""
 
 
 def _stray(strays: Strays) -> Cause:
     parts = []
     if strays.unattributed:
-        told = ", ".join(f"{count} with {status}" for status, count in strays.unattributed.items())
-        parts.append(
-            f"requests came without the headers that say whose they are, or from nobody known ({told})"
-        )
+        told = _counted(strays.unattributed)
+        parts.append(f"requests came without the headers that say whose they are ({told})")
     if strays.unknown_ids:
         shown = ", ".join(repr(one[:60]) for one in strays.unknown_ids[:3])
         parts.append(f"requests came for trajectories that the job never gave out: {shown}")
@@ -181,12 +256,6 @@ def _stray(strays: Strays) -> Cause:
 
 
 def _error(answer: Answer) -> Cause:
-    if answer.status in (404, 405):
-        return Cause(
-            "no-invocations-route",
-            f"The agent's server answered POST /invocations with {_said(answer)}.",
-            "Serve a BedrockAgentCoreApp, or a server of your own with POST /invocations and GET /ping on port 8080.",
-        )
     return Cause(
         "handler-not-called",
         f"AgentCore called the entrypoint and got {_said(answer)}, and nothing of the rollout reached the Job "
@@ -211,31 +280,28 @@ def _unrewarded(attempt: Attempt, rehearsed: Rehearsed, facts: Facts) -> Cause:
     """Tell why the model was called and no reward came."""
     seen, answer = attempt.seen, attempt.answer
     if (late_s := rehearsed.late.get(attempt.rollout_id)) is not None:
-        return Cause(
-            "reward-late",
-            f"The reward came {late_s:.1f} s after the agent was invoked; the job waits {_limit(facts)}.",
-            _budget(facts),
-        )
+        return _late(late_s, facts)
     if seen.reports_refused:
-        told = ", ".join(f"{count} with {code}" for code, count in seen.reports_refused.items())
         return Cause(
             "reports-refused",
-            f"The rollout was played, and the Job Runtime refused what it was told of the end: {told}.",
+            "The rollout was played, and the Job Runtime refused what it was told of the end: "
+            f"{_counted(seen.reports_refused)}.{_quoted(seen.reports_said)}",
             f"CompleteRollout first, then UpdateReward with a list of finite numbers, once each. {_REPORTS}",
+        )
+    if answer is None or answer.goes_on:
+        told = "CompleteRollout sent, no" if seen.state is State.READY else "no CompleteRollout, no"
+        return Cause(
+            "too-slow",
+            f"After {_limit(facts)} the agent was still at work: {seen.turns} model calls answered, {told} "
+            "UpdateReward.",
+            _budget(facts),
         )
     if seen.state is State.READY:
         return Cause(
             "reward-missing",
-            f"CompleteRollout came, and no UpdateReward after it ({_waited(attempt, facts)})"
-            f"{f': the agent answered {_said(answer)}' if answer else ''}.",
+            f"CompleteRollout came, and no UpdateReward after it ({_waited(attempt, facts)}): the agent answered "
+            f"{_said(answer)}.",
             f"Return the reward as a number, or under the key 'reward'. {_REPORTS}",
-        )
-    if answer is None or answer.goes_on:
-        return Cause(
-            "too-slow",
-            f"After {_limit(facts)} the rollout was still being played: {seen.turns} model calls answered, no "
-            "CompleteRollout.",
-            _budget(facts),
         )
     if answer.kind is AnswerKind.ERROR:
         return Cause(
@@ -244,6 +310,24 @@ def _unrewarded(attempt: Attempt, rehearsed: Rehearsed, facts: Facts) -> Cause:
             f"Catch every exception and report a reward. {_REPORTS}",
         )
     return _unreported(answer)
+
+
+def _late(late_s: float, facts: Facts) -> Cause:
+    """Tell of a reward that came after the attempt was given up."""
+    if late_s > facts.terms.real(facts.terms.timeout_s):
+        return Cause(
+            "reward-late",
+            f"The reward came {late_s:.1f} s after the agent was invoked; the job waits {_limit(facts)}.",
+            _budget(facts),
+        )
+    return Cause(
+        "given-up-early",
+        f"The reward came {late_s:.1f} s after the agent was invoked, in time for the job, which waits "
+        f"{_limit(facts)}; this rehearsal took the agent for done, because it had answered, was not busy by its "
+        f"/ping, and was silent for {facts.terms.silence_s or 0:g} s.",
+        'Answer {"status": "accepted"} and stay HealthyBusy (app.add_async_task) while a rollout goes on, as '
+        "@rft_handler(background=True) does: AgentCore may end a session that is not busy. Or rehearse with --full.",
+    )
 
 
 def _budget(facts: Facts) -> str:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rft_agent_sdk.mtrl.findings import Finding, Severity
-from rft_agent_sdk.mtrl.rehearsal import Attempt, Kind, Rehearsed, Rollout
+from rft_agent_sdk.mtrl.rehearsal import Attempt, FailureReason, Kind, Rehearsed, Rollout
 from rft_agent_sdk.mtrl.rehearsal_causes import Cause, Facts, cause_of
 from rft_agent_sdk.mtrl.rehearsal_metrics import is_flat, rewards_of
+from rft_agent_sdk.mtrl.rehearsal_saved import outcome_of, saved, share_of, where
 from rft_agent_sdk.types import SamplingParams
 
 NEAR = 0.8
@@ -17,6 +18,10 @@ _FLAT_SHARE = 0.5
 """Share of flat groups that is worth a warning."""
 _REPORT_S = 60.0
 """Seconds that @rft_handler may take to report after its budget has passed."""
+_NOBODY_THERE = frozenset(
+    {"agent-exited", "agent-gone", "agent-not-listening", "connection-lost", "invocation-refused"}
+)
+"""Causes that strike whichever rollouts are in flight, so that a row says nothing."""
 _NEEDED = ("temperature", "top_p", "max_tokens")
 
 
@@ -29,36 +34,42 @@ def find(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> list[F
         sampling: What training rollouts were told to sample with.
     """
     found = [] if rehearsed.killer is None else [_killer(rehearsed.killer, rehearsed, facts)]
-    for check in (_retries, _rewards, _limits, _budget, _agent, _sampling, _strays):
+    for check in (_retries, _rewards, _limits, _budget, saved, _sampling, _strays):
         found += check(rehearsed, facts, sampling)
     return found
 
 
 def _killer(rollout: Rollout, rehearsed: Rehearsed, facts: Facts) -> Finding:
-    cause = cause_of(rollout.last, rehearsed, facts)
+    cause = cause_of(_telling(rollout, rehearsed), rehearsed, facts)
     others = [one for one in rehearsed.rollouts if one.failure is None]
     tries = len(rollout.attempts)
     scope = f"Each of {tries} attempts failed" if tries > 1 else "Its one attempt failed"
     if not others:
         scope += ", and no other rollout got through."
+    elif cause.id in _NOBODY_THERE:
+        scope += f"; {len(others)} rollouts had got through before."
     elif all(one.row == rollout.row for one in _troubled(rehearsed)):
         scope += f"; the {len(others)} rollouts of other rows had no trouble, so look at this row's data."
     else:
         scope += f"; {len(others)} other rollouts got through."
     return Finding(
-        cause.id, Severity.ERROR, _where(rollout, facts), f"{cause.message}\n{scope}", cause.fix
+        cause.id, Severity.ERROR, where(rollout, facts), f"{cause.message}\n{scope}", cause.fix
     )
+
+
+def _telling(rollout: Rollout, rehearsed: Rehearsed) -> Attempt:
+    """Return the attempt that tells most: the last, but for an earlier one whose reward has come meanwhile.
+
+    The job is over as soon as the last is given up, so nobody sees how late its own reward would have been.
+    """
+    last = rollout.last
+    if last.failure is not FailureReason.NO_REWARD or last.seen.reports_refused:
+        return last
+    return next((one for one in rollout.attempts if one.rollout_id in rehearsed.late), last)
 
 
 def _troubled(rehearsed: Rehearsed) -> list[Rollout]:
     return [one for one in rehearsed.rollouts if one.failure or len(one.attempts) > 1]
-
-
-def _where(rollout: Rollout, facts: Facts) -> str:
-    row, step = rollout.row + 1, rollout.step
-    if rollout.kind is Kind.TRAIN:
-        return f"{facts.dataset}, row {row} (step {step})"
-    return f"validation, row {row} ({f'after step {step}' if step else 'at the start'})"
 
 
 def _retries(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Iterator[Finding]:
@@ -72,8 +83,8 @@ def _retries(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> It
         yield Finding(
             f"retried-{cause.id}",
             Severity.WARNING,
-            _where(rollouts[0], facts),
-            f"{_of(len(rollouts), rehearsed)} needed more than one attempt, up to {most} of the "
+            where(rollouts[0], facts),
+            f"{share_of(len(rollouts), rehearsed)} needed more than one attempt, up to {most} of the "
             f"{facts.terms.attempts} there are; one more failure each would have ended the job. {cause.message}",
             cause.fix,
         )
@@ -121,8 +132,8 @@ def _rewards(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> It
         yield Finding(
             "reward-list-length",
             Severity.WARNING,
-            _where(odd[0], facts),
-            f"{_of(len(odd), rehearsed)} reported neither one reward nor one per model call ({len(seen.rewards)} for "
+            where(odd[0], facts),
+            f"{share_of(len(odd), rehearsed)} reported neither one reward nor one per model call ({len(seen.rewards)} for "
             f"{seen.turns} calls). What the service makes of that is not documented.",
             "Report one number for the rollout, or a list with one for each answered model call.",
         )
@@ -138,8 +149,8 @@ def _limits(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Ite
         yield Finding(
             "near-timeout",
             Severity.WARNING,
-            _where(slow[0], facts),
-            f"{_of(len(slow), rehearsed)} took more than {NEAR:.0%} of rollout_timeout, the longest {longest_s:.1f} s "
+            where(slow[0], facts),
+            f"{share_of(len(slow), rehearsed)} took more than {NEAR:.0%} of rollout_timeout, the longest {longest_s:.1f} s "
             f"of {timeout_s:g} s"
             + (
                 f" (at speed {terms.speed:g}; the agent's own pace is not changed by it)."
@@ -155,8 +166,8 @@ def _limits(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Ite
         yield Finding(
             "replies-cut-off",
             Severity.WARNING,
-            _where(cut[0], facts),
-            f"{_of(len(cut), rehearsed)} had a reply that ended at its token limit (sampling_max_tokens {most}).",
+            where(cut[0], facts),
+            f"{share_of(len(cut), rehearsed)} had a reply that ended at its token limit (sampling_max_tokens {most}).",
             "Raise sampling_max_tokens (to 8192 at most), or ask the model for less reasoning.",
         )
     close = [one for one in played if most and NEAR * most <= one.last.seen.longest_reply < most]
@@ -164,8 +175,8 @@ def _limits(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Ite
         yield Finding(
             "near-token-limit",
             Severity.NOTE,
-            _where(close[0], facts),
-            f"{_of(len(close), rehearsed)} had a reply of more than {NEAR:.0%} of sampling_max_tokens ({most}).",
+            where(close[0], facts),
+            f"{share_of(len(close), rehearsed)} had a reply of more than {NEAR:.0%} of sampling_max_tokens ({most}).",
             "Raise sampling_max_tokens, which can be 8192 at most.",
         )
     long = [one for one in played if one.last.seen.context >= NEAR * facts.max_context]
@@ -173,18 +184,18 @@ def _limits(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Ite
         yield Finding(
             "near-context",
             Severity.WARNING,
-            _where(long[0], facts),
-            f"{_of(len(long), rehearsed)} grew to more than {NEAR:.0%} of the longest sequence that is trained "
+            where(long[0], facts),
+            f"{share_of(len(long), rehearsed)} grew to more than {NEAR:.0%} of the longest sequence that is trained "
             f"({facts.max_context} tokens).",
             "Fewer turns, shorter tool results, or a smaller sampling_max_tokens.",
         )
-    ended = [one for one in played if _outcome(one) == "truncated" and one not in cut]
+    ended = [one for one in played if outcome_of(one) == "truncated" and one not in cut]
     if ended:
         yield Finding(
             "turn-limit",
             Severity.WARNING,
-            _where(ended[0], facts),
-            f"{_of(len(ended), rehearsed)} were ended by the agent's own limit of turns or by the context window.",
+            where(ended[0], facts),
+            f"{share_of(len(ended), rehearsed)} were ended by the agent's own limit of turns or by the context window.",
             "Raise the agent's max_turns, or see why the policy does not come to an end.",
         )
 
@@ -201,47 +212,6 @@ def _budget(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Ite
         f"{timeout_s:g} s. A rollout that uses its time would be scored too late, and end the job.",
         f"Set ROLLOUT_BUDGET_SECONDS to {max(1, timeout_s * 0.7):g} at most, or raise rollout_timeout.",
     )
-
-
-def _agent(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Iterator[Finding]:
-    """Tell what @rft_handler turned into a reward: the job goes on, and trains on it."""
-    played = [one for one in rehearsed.rollouts if one.failure is None]
-    by_outcome: dict[str, list[Rollout]] = {}
-    for rollout in played:
-        by_outcome.setdefault(_outcome(rollout), []).append(rollout)
-    for outcome, (what, fix) in _SAVED.items():
-        if rollouts := by_outcome.get(outcome):
-            answer = rollouts[0].last.answer
-            error = str(answer.ours.get("error", "")) if answer else ""
-            yield Finding(
-                f"saved-{outcome.replace('_', '-')}",
-                Severity.WARNING,
-                _where(rollouts[0], facts),
-                f"{_of(len(rollouts), rehearsed)} {what}. @rft_handler reported a reward all the same, so the job "
-                f"goes on and is trained on it{f': {error[:300]}' if error else ''}.",
-                fix,
-            )
-
-
-_SAVED = {
-    "no_sampling": (
-        "never called the model; one call was made in their stead",
-        "Call the model in every rollout.",
-    ),
-    "agent_error": ("ended with an exception of the agent", "Mend what raised."),
-    "environment_error": (
-        "ended with an error of the environment, such as a row it cannot read",
-        "Mend the environment, or leave the row out of the dataset.",
-    ),
-    "infrastructure_error": (
-        "ended because the model's endpoint failed or refused",
-        "See the agent's log for what the Job Runtime said.",
-    ),
-    "timeout": (
-        "ran into the agent's own time limit",
-        "See what takes so long; what was reached by then is scored.",
-    ),
-}
 
 
 def _sampling(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Iterator[Finding]:
@@ -289,12 +259,3 @@ def _strays(rehearsed: Rehearsed, facts: Facts, sampling: SamplingParams) -> Ite
         "Send the job ARN and the trajectory id of the payload with every request, and keep them on no object that "
         "rollouts share.",
     )
-
-
-def _outcome(rollout: Rollout) -> str:
-    answer = rollout.last.answer
-    return str(answer.ours.get("outcome", "")) if answer else ""
-
-
-def _of(count: int, rehearsed: Rehearsed) -> str:
-    return f"{count} of {len(rehearsed.rollouts)} rollouts"

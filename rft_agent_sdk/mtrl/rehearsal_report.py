@@ -10,6 +10,7 @@ from rft_agent_sdk.mtrl.findings import Finding, Severity
 from rft_agent_sdk.mtrl.rehearsal import Attempt, Kind, Phase, Plan, Rehearsed, Rollout, Terms
 from rft_agent_sdk.mtrl.rehearsal_metrics import is_flat, rewards_of, spread, step_metrics
 from rft_agent_sdk.mtrl.rehearsal_projection import Projection
+from rft_agent_sdk.mtrl.rehearsal_verdict import Verdict, teaches_nothing, verdict_of
 from rft_agent_sdk.types import JSON
 
 
@@ -22,7 +23,7 @@ class Report:
     terms: Terms
     findings: Sequence[Finding]
     projection: Projection | None
-    """`None` where no rollout got through, so that nothing was measured."""
+    """`None` where no rollout got through, so that nothing was measured, or the job would have no steps."""
     policy: str
     """What answered, as it was asked for."""
     job_arn: str
@@ -30,13 +31,23 @@ class Report:
     """What was done otherwise than the service does, and other things worth a line."""
 
     @property
+    def comes_to(self) -> Verdict:
+        """What it comes to; the value is the exit code."""
+        return verdict_of(self.rehearsed, self.findings)
+
+    @property
     def verdict(self) -> str:
-        """What DescribeJob would have said, in one line."""
+        """What DescribeJob would have said, in one line, and what that is worth."""
         reason = self.rehearsed.failure_reason
-        status = self.rehearsed.status
+        said = f"JobStatus {self.rehearsed.status}"
         if reason is not None:
-            return f"JobStatus {status}, FailureReason: {reason}"
-        return f"JobStatus {status}"
+            return f"{said}, FailureReason: {reason}"
+        if self.comes_to is Verdict.NOT_LAUNCHED:
+            errors = (one.id for one in self.findings if one.severity is Severity.ERROR)
+            return f"{said} as far as played, but not to be launched like this: {', '.join(errors)}"
+        if self.comes_to is Verdict.TEACHES_NOTHING:
+            return f"{said}, and nothing learned: {teaches_nothing(self.rehearsed)}"
+        return said
 
     def as_json(self) -> JSON:
         """Return all of it."""
@@ -44,6 +55,8 @@ class Report:
         return {
             "status": rehearsed.status.value,
             "failure_reason": rehearsed.failure_reason and rehearsed.failure_reason.value,
+            "verdict": self.verdict,
+            "exit_code": self.comes_to.value,
             "job_arn": self.job_arn,
             "policy": self.policy,
             "plan": asdict(self.plan),

@@ -240,7 +240,7 @@ def test_unknown_keys_and_wrong_types_are_named_at_once():
         "config 'x.yaml' needs 3 corrections:",
         "  accept_eula: wanted a valid boolean, got 1",
         "  max_steps: wanted a valid integer, got '10'",
-        "  unknown key 'modle'; did you mean 'model'?",
+        "  modle: is no key of a launch; did you mean 'model'?",
     ]
 
 

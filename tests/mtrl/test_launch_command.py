@@ -128,12 +128,60 @@ def test_all_that_is_wrong_is_told_at_once_before_any_call(rft, cloud, options, 
         "agent",
         "job_name",
         "hyperparameters.max_steps",
+        "success_threshold",
         f"{rows} line 3",
         f"{rows} line 4",
         f"{rows} line 5",
+        "dataset",
     ]
-    assert noted.endswith("rft: not launched: 6 problems, told above, before any call to AWS\n")
+    assert noted.endswith("rft: not launched: 8 problems, told above, before any call to AWS\n")
     assert cloud.calls == []
+
+
+def test_an_option_that_is_no_number_hides_nothing_else(rft, cloud, options):
+    code, _, noted = rft(
+        *args(options, learning_rate="abc", group_size="8.5", max_turns="0", role="x", worst_solve=0.9),
+        *("--hyperparameter", "lora_rank=true", "--hyperparameter", "pass_k_values={a: 1}"),
+        *("--agent-budget-s", "700", "--dry-run"),
+    )  # fmt: skip
+    assert code == 2
+    errors = [line for line in noted.splitlines() if line.startswith("error: ")]
+    assert [line.split(": ")[1] for line in errors] == [
+        "learning_rate",
+        "group_size",
+        "max_turns",
+        "role",
+        "hyperparameters.lora_rank",
+        "hyperparameters.pass_k_values",
+        "agent_budget_s",
+        "success_threshold",
+    ]
+    assert cloud.calls == []
+
+
+def test_too_few_rows_are_told_beside_a_wrong_hyperparameter(rft, options, tmp_path):
+    few = write_rows(tmp_path / "few.jsonl", 5)
+    code, _, noted = rft(*args(options, "--offline", learning_rate=5, dataset=few))
+    assert code == 2
+    assert "hyperparameters.learning_rate: wanted a number" in noted
+    assert "dataset: wanted at least one batch of 128 rows, got 5" in noted
+
+
+def test_what_is_wrong_with_an_agent_is_told_once(rft, options):
+    _, _, noted = rft(*args(options, "--offline", agent="x"))
+    assert "error: agent: wanted arn:aws:bedrock-agentcore:" in noted
+
+
+def test_prices_of_other_models_are_told_and_a_model_has_several_names(rft, options, tmp_path):
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("openai/gpt-oss-20b: {prefill: 9, sample: 9, train: 9}\n")
+    _, told, noted = rft(*args(options, "--offline", prices=prices))
+    assert "prefill at $9" in told
+    assert noted == ""
+    prices.write_text("openai/gpt-oss-2ob: {prefill: 9, sample: 9, train: 9}\n")
+    code, _, noted = rft(*args(options, "--offline", prices=prices))
+    assert code == 0
+    assert f"warning: prices: the file has no prices of '{MODEL}', but of" in noted
 
 
 def test_a_launch_in_another_region_than_the_agent_s_uploads_and_creates_nothing(

@@ -5,7 +5,7 @@ import pytest
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.mtrl.hyperparameters import choose, effective, published
 from rft_agent_sdk.mtrl.plan import make_plan
-from rft_agent_sdk.mtrl.prices import RUN, Prices, estimate, read_prices
+from rft_agent_sdk.mtrl.prices import RUN, Prices, estimate, read_prices, unused_prices
 
 GPT_OSS = "openai-reasoning-gpt-oss-20b"
 QWEN = "huggingface-vlm-qwen3-6-27b"
@@ -90,3 +90,16 @@ def test_a_price_file_with_anything_else_in_it_is_refused(values):
 
 def test_the_published_table_needs_no_file():
     assert Prices({}).of(GPT_OSS, "us-east-1").train == 0.36
+
+
+def test_a_model_is_found_by_any_of_its_names_and_two_names_of_one_are_refused():
+    entry = {"prefill": 1, "sample": 2, "train": 3}
+    prices = read_prices({"openai/gpt-oss-20b": entry}, "p.yaml")
+    assert prices.of("openai-reasoning-gpt-oss-20b", "us-west-2").train == 3
+    assert not list(unused_prices(prices, "openai-reasoning-gpt-oss-20b"))
+    (unused,) = unused_prices(prices, "huggingface-vlm-qwen3-6-27b")
+    assert "has no prices of 'huggingface-vlm-qwen3-6-27b'" in unused.message
+    with pytest.raises(UsageError, match="is there twice"):
+        read_prices({"openai/gpt-oss-20b": entry, "openai-reasoning-gpt-oss-20b": entry}, "p.yaml")
+    with pytest.raises(UsageError, match="wanted names of models as keys, got 20"):
+        read_prices({20: entry}, "p.yaml")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import click
 from pydantic.fields import FieldInfo
 
 from rft_agent_sdk.errors import UsageError
+
+if TYPE_CHECKING:
+    from rft_agent_sdk.mtrl.findings import Finding
+    from rft_agent_sdk.mtrl.launch_spec import LaunchSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,7 +38,7 @@ def spec_options(command: F) -> F:
     return command
 
 
-def read_launch(config: Path | None, given: Mapping[str, Any]) -> Any:
+def read_launch(config: Path | None, given: Mapping[str, Any]) -> LaunchSpec:
     """Return the launch that a file and options describe; options win.
 
     Args:
@@ -45,9 +49,36 @@ def read_launch(config: Path | None, given: Mapping[str, Any]) -> Any:
         UsageError: A file cannot be read, or a key or value is wrong.
     """
     from rft_agent_sdk.mtrl.launch_spec import read_spec
+
+    source = f"config {str(config)!r} with the options" if config else "the launch"
+    return read_spec(_values(config, given), source)
+
+
+def read_sound_launch(
+    config: Path | None, given: Mapping[str, Any]
+) -> tuple[LaunchSpec, list[Finding]]:
+    """Return the launch that a file and options describe, as far as they are sound; options win.
+
+    Args:
+        config: A YAML file of keys, or `None`.
+        given: Options by key, as click passes them.
+
+    Returns:
+        The launch, and what is wrong with the keys and values that are not in it.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    from rft_agent_sdk.mtrl.launch_spec import read_what_is_sound
+
+    return read_what_is_sound(_values(config, given))
+
+
+def _values(config: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys and values of a file and of options."""
     from rft_agent_sdk.training.config_yaml import read_mapping
 
-    values = read_mapping(config) if config else {}
+    values = dict(read_mapping(config)) if config else {}
     if isinstance(recipe := values.get("recipe"), str):
         values["recipe"] = read_mapping(recipe)
     for name, value in given.items():
@@ -58,8 +89,8 @@ def read_launch(config: Path | None, given: Mapping[str, Any]) -> Any:
         elif name in ("hyperparameters", "overrides", "tags"):
             values[name] = {**values.get(name, {}), **_pairs(name, value)}
         else:
-            values[name] = value
-    return read_spec(values, f"config {str(config)!r} with the options" if config else "the launch")
+            values[name] = _number(name, value)
+    return values
 
 
 def _option(name: str, field: FieldInfo) -> Callable[[F], F]:
@@ -77,7 +108,22 @@ def _option(name: str, field: FieldInfo) -> Callable[[F], F]:
     shown = field.default if field.default not in ("", None) else None
     if shown is not None:
         about = f"{about} [default: {shown}]"
-    return click.option(option, name, type=kind, help=about)
+    # Numbers come as text: click would stop at the first one that is none, and tell nothing of the rest.
+    metavar = {int: "INTEGER", float: "FLOAT"}.get(kind, "TEXT")
+    return click.option(option, name, metavar=metavar, help=about)
+
+
+def _number(name: str, value: Any) -> Any:
+    """Return an option's value in its key's type; as it is where it is none of it."""
+    from rft_agent_sdk.mtrl.launch_spec import LaunchSpec
+
+    kind = _kind(LaunchSpec.model_fields[name].annotation)
+    if kind not in (int, float) or not isinstance(value, str):
+        return value
+    try:
+        return kind(value)
+    except ValueError:
+        return value
 
 
 def _kind(annotation: Any) -> type:

@@ -40,6 +40,8 @@ class Work:
     environment: Environment | None
     """The one that the agent plays; `None` where nobody said."""
     prices: Prices
+    wrong: list[Finding] = field(default_factory=list)
+    """What is wrong with keys and values that `spec` was made without."""
     data: LaunchData | None = None
     validation: LaunchData | None = None
     seen: Seen | None = None
@@ -61,7 +63,7 @@ class Work:
         """Return what is wrong with the launch's names and places."""
         from rft_agent_sdk.mtrl.launch_checks import check_spec
 
-        return check_spec(self.spec)
+        return [*self.wrong, *check_spec(self.spec)]
 
     def run(self) -> tuple[list[Finding], JobPlan | None, Estimate | None]:
         """Return what is wrong with the run, its plan and its estimate, by what is known so far."""
@@ -73,7 +75,7 @@ class Work:
             settle,
             worst_solve_of,
         )
-        from rft_agent_sdk.mtrl.prices import estimate
+        from rft_agent_sdk.mtrl.prices import estimate, unused_prices
 
         spec, seen = self.spec, self.seen
         recipe = seen.recipe if seen else None
@@ -96,7 +98,7 @@ class Work:
             if plan
             else None
         )
-        return [*findings, *more, *overlap], plan, cost
+        return [*findings, *more, *overlap, *unused_prices(self.prices, name)], plan, cost
 
     def look_up(self, clients: Clients) -> list[Finding]:
         """Ask AWS, by reading calls, and return what is wrong.

@@ -83,6 +83,11 @@ class AgentProcess:
         text = self._log.read_bytes()[-_LOG_CHARACTERS:].decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-_LOG_LINES:])
 
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with, a signal as its number below 0; `None` while it runs."""
+        return None if self._process is None else self._process.poll()
+
     def __enter__(self) -> AgentProcess:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, the user's agent
@@ -277,13 +282,15 @@ def without_proxy(environ: Mapping[str, str]) -> dict[str, str]:
 def _noted(response: Any) -> Answer:
     from rft_agent_sdk.mtrl.rehearsal import Answer, AnswerKind
 
-    status = int(response.status_code)
-    if status != 200:
-        return Answer(AnswerKind.ERROR, status, detail=response.text[:_SHOWN])
+    status, text = int(response.status_code), response.text[:_SHOWN]
+    streams = response.headers.get("content-type", "").startswith("text/event-stream")
     try:
-        return Answer(AnswerKind.ANSWERED, status, response.json())
+        body, is_foreign = response.json(), False
     except ValueError:
-        return Answer(AnswerKind.ANSWERED, status, response.text[:_SHOWN])
+        body, is_foreign = text, not streams
+    if status != 200:
+        return Answer(AnswerKind.ERROR, status, detail=text, is_foreign=is_foreign)
+    return Answer(AnswerKind.ANSWERED, status, body, is_foreign=is_foreign)
 
 
 def _free_port() -> int:

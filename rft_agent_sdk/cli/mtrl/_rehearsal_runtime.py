@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _SAMPLING = frozenset({"ChatCompletions", "Messages", "Sample", "SampleWithResponseStream"})
 _REPORTS = frozenset({"CompleteRollout", "UpdateReward"})
 _MAX_TOKENS = ("max_tokens", "max_completion_tokens")
+_ID_HEADER = "x-amzn-sagemaker-trajectory-id"
 
 
 class GatewayRuntime:
@@ -50,6 +51,11 @@ class GatewayRuntime:
         rewarded = [call.at for call in found.calls if _is_good(call, "UpdateReward")]
         sampled = (call for call in found.calls if call.operation in _SAMPLING)
         asked = next((call.body for call in sampled if call.status == 200), {})
+        # One whose token does not verify is in nobody's record, whatever its headers say.
+        calls = [
+            *found.calls,
+            *(call for call in self._gateway.stray_calls if _named(call) == rollout_id),
+        ]
         return Seen(
             state=State(found.state.value),
             turns=len(usages),
@@ -60,8 +66,10 @@ class GatewayRuntime:
                 (usage.prompt_tokens + usage.completion_tokens for usage in usages), default=0
             ),
             cut_off=sum(turn.finish_reason == "length" for turn in found.turns),
-            sampling_refused=_refused(found.calls, _SAMPLING),
-            reports_refused=_refused(found.calls, _REPORTS),
+            sampling_refused=_refused(calls, _SAMPLING),
+            reports_refused=_refused(calls, _REPORTS),
+            sampling_said=_said(calls, _SAMPLING),
+            reports_said=_said(calls, _REPORTS),
             asked=_params(asked),
             rewards=found.rewards,
             rewarded_at=rewarded[0] if found.rewards and rewarded else None,
@@ -72,8 +80,19 @@ class GatewayRuntime:
         from rft_agent_sdk.mtrl.rehearsal import Strays
 
         unknown = sorted(set(self._job.trajectories) - self._given)
-        calls = self._gateway.stray_calls
+        calls = [call for call in self._gateway.stray_calls if _named(call) not in self._given]
         return Strays(_refused(calls, _SAMPLING | _REPORTS), tuple(unknown))
+
+
+def _named(call: Call) -> str:
+    """Return the trajectory that a request names: in its header, else in its body; empty for none."""
+    return call.headers.get(_ID_HEADER) or str(call.body.get("TrajectoryId", ""))
+
+
+def _said(calls: Iterable[Call], operations: frozenset[str]) -> str:
+    """Return what the last refused call was told."""
+    told = [call.error for call in calls if call.operation in operations and call.error]
+    return told[-1] if told else ""
 
 
 def _is_good(call: Call, operation: str) -> bool:

@@ -37,12 +37,14 @@ def command(
     from rft_agent_sdk.mtrl.aws import Clients
     from rft_agent_sdk.mtrl.cost import Load, job_cost
     from rft_agent_sdk.mtrl.job import describe_job
-    from rft_agent_sdk.mtrl.prices import Prices, read_prices
+    from rft_agent_sdk.mtrl.prices import Prices, read_prices, unused_prices
 
     table = Prices({}) if prices is None else read_prices(_read(Path(prices)), prices)
     with Clients(region) as clients:
         job = describe_job(clients("sagemaker"), name)
         load = Load(vcpus, memory_gb, rollout_seconds)
+        for finding in unused_prices(table, job.base_model):
+            click.echo(f"{finding.severity}: {finding.message}", err=True)
         cost = job_cost(clients, job, table, load, datetime.now(UTC))
     if as_json:
         click.echo(json.dumps({"job": job.name, **cost.to_json()}, indent=2))

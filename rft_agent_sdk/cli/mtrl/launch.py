@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rft_agent_sdk.cli.mtrl._jobs import FAILED, runs_option
-from rft_agent_sdk.cli.mtrl._launch_options import read_launch, spec_options
+from rft_agent_sdk.cli.mtrl._launch_options import read_sound_launch, spec_options
 from rft_agent_sdk.cli.mtrl._launch_show import Show
 from rft_agent_sdk.cli.mtrl._launch_work import Work, placed, request_of
 from rft_agent_sdk.environment import load_environment
@@ -104,10 +104,10 @@ def _work(
     from rft_agent_sdk.mtrl.prices import Prices, read_prices
     from rft_agent_sdk.training.config_yaml import read_mapping
 
-    spec = placed(read_launch(config, given))
+    spec, wrong = read_sound_launch(config, given)
     environment = load_environment(name) if name else None
     prices = read_prices(read_mapping(price_file), str(price_file)) if price_file else Prices({})
-    work = Work(spec, environment, prices)
+    work = Work(placed(spec), environment, prices, wrong)
     work.read_files()
     return work
 

@@ -82,11 +82,13 @@ def command(context: click.Context, /, **given: Any) -> None:
     """Play a managed multi-turn RL job on this machine, as the service would, and tell what it would have said.
 
     The job is really created, at a local AWS, and really played: by your agent, against the in-repo gateway in the
-    Job Runtime's place. Rollouts are started, retried and failed by the service's rules; nothing is trained. Exits
-    with 0 only if the job would have completed.
+    Job Runtime's place. Rollouts are started, retried and failed by the service's rules; nothing is trained.
+
+    Exit codes: 0 the job would complete, 1 it would fail, 2 the command was wrong, 3 it would complete and teach
+    nothing (every rollout went wrong, or the rewards of a prompt never differ), 4 what was played completed, but the
+    report has an ERROR for which the job cannot be launched like this (rows that fill no batch, or are no tasks).
     """
     from rft_agent_sdk.cli.mtrl._rehearsing import rehearse
-    from rft_agent_sdk.mtrl.rehearsal import Status
 
     as_json = given.pop("as_json")
     report = rehearse(_settings(**given), lambda line: click.echo(line, err=True))
@@ -94,8 +96,8 @@ def command(context: click.Context, /, **given: Any) -> None:
         click.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     else:
         _show(report)
-    if report.rehearsed.status is not Status.COMPLETED:
-        context.exit(1)
+    if report.comes_to:
+        context.exit(report.comes_to.value)
 
 
 def _settings(
@@ -134,10 +136,7 @@ def _show(report: Any) -> None:
     """Print the report, coloured where there is a terminal."""
     from rich.console import Console
 
-    from rft_agent_sdk.mtrl.rehearsal import Status
-
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    is_good = report.rehearsed.status is Status.COMPLETED
+    verdict = "bold red" if report.comes_to else "bold green"
     for number, line in enumerate(report.lines()):
-        verdict = "bold green" if is_good else "bold red"
         console.print(line, style=verdict if number == 0 else _STYLES.get(line.partition(" ")[0]))
