@@ -32,6 +32,7 @@ VERBS = (
     "serve",
     "sessions",
     "traces",
+    "training-sessions",
 )
 
 _PARTS = frozenset(
@@ -91,7 +92,9 @@ def _group() -> click.Group:
         def get_command(self, context: click.Context, name: str) -> click.Command | None:
             if name not in VERBS:
                 return None
-            command: click.Command = importlib.import_module(f"{__name__}.{name}").command
+            command: click.Command = importlib.import_module(
+                f"{__name__}.{name.replace('-', '_')}"
+            ).command
             return command
 
     def start(verbose: bool, traces: str | None) -> None:

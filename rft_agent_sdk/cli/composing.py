@@ -106,14 +106,24 @@ def check_engine(config: Config) -> None:
     Raises:
         UsageError: It is not installed.
     """
-    missing = [name for name in _LOCAL_PARTS if importlib.util.find_spec(name) is None]
-    if config.engine == "local" and missing:
-        raise UsageError(
-            f"the engine local needs {', '.join(missing)}: pip install 'rft-agent-sdk[local]'"
-        )
+    if config.engine == "local":
+        check_local()
     if config.engine == "sagemaker" and importlib.util.find_spec("transformers") is None:
         raise UsageError(
             "the model's tokenizer needs transformers: pip install 'sagemaker-train[tokenizer]'"
+        )
+
+
+def check_local() -> None:
+    """Make sure that a model can be loaded on this machine.
+
+    Raises:
+        UsageError: What that needs is not installed.
+    """
+    missing = [name for name in _LOCAL_PARTS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"a model on this machine needs {', '.join(missing)}: pip install 'rft-agent-sdk[local]'"
         )
 
 

@@ -68,9 +68,7 @@ class LocalModel:
             self.adapted = _with_adapter(core, settings)
             core = self.adapted.get_base_model()
         if settings.gradient_checkpointing:
-            core.gradient_checkpointing_enable({"use_reentrant": False})
-            if settings.lora_rank:
-                core.enable_input_require_grads()
+            _checkpoint_activations(core)
         core.train(settings.gradient_checkpointing)  # it checkpoints in no other mode
         self.core = core
         self.config = core.config.get_text_config()
@@ -137,6 +135,16 @@ class LocalModel:
             raise UsageError(
                 f"{len(tokens)} tokens are more than the {self.max_positions} of this model's context"
             )
+
+    def fresh(self, settings: ModelSettings) -> LocalModel:
+        """Return another model to train, from these weights, without reading them again.
+
+        Args:
+            settings: What of it trains. With an adapter the frozen weights are shared; else they are copied.
+        """
+        shared = self.twin(with_copies=not settings.lora_rank)
+        shared.core.requires_grad_(not settings.lora_rank)
+        return LocalModel(shared.core, self.tokenizer, settings)
 
     def twin(self, *, with_copies: bool = False) -> LocalModel:
         """Return a model of its own modules that trains nothing.
@@ -238,6 +246,12 @@ def _silence_dropout(core: nn.Module) -> None:
         for name in ("attention_dropout", "dropout"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
+
+
+def _checkpoint_activations(core: Any) -> None:
+    """Compute activations twice; a later transformers renamed the switch."""
+    enable = getattr(core, "activation_checkpointing_enable", None)
+    (enable or core.gradient_checkpointing_enable)({"use_reentrant": False})
 
 
 def _cache_argument(core: Any) -> str:

@@ -154,3 +154,7 @@ class TrainingBackend(Protocol):
     ) -> list[list[tuple[int, float]]]:
         """Return the `k` likeliest tokens at each position of the prompt; the first has none."""
         ...
+
+    def close(self) -> None:
+        """Give back what it holds; nothing is asked of it any more."""
+        ...

@@ -101,6 +101,7 @@ class ControlPlane:
         if session.status not in ("Stopped", "Failed"):
             raise invalid(f"invalid session state transition from {session.status} to Deleting")
         del self.sessions[session.name]
+        session.backend.close()
         return {}
 
     def _describe_hub_content(self, body: JSON) -> JSON:

@@ -180,6 +180,9 @@ class TinyBackend:
         ]
         return [[], *ranked]
 
+    def close(self) -> None:
+        """Hold nothing that had to be given back."""
+
     def _check(self, tokens: Sequence[int]) -> None:
         if not tokens:
             raise OperationFailed("there is no token")

@@ -63,6 +63,7 @@ class TrainingSessionServer:
         tokenizer: str | None = None,
         hold_s: float = 0.5,
         port: int = 0,
+        threads: int | None = None,
     ) -> None:
         """Describe the server; nothing is bound yet.
 
@@ -75,13 +76,14 @@ class TrainingSessionServer:
             hold_s: Longest time a poll waits for a result before it answers that there is none yet. The
                 client sleeps two seconds after such an answer.
             port: Port to bind on 127.0.0.1; 0 takes a free one.
+            threads: Operations that may be under way at once; `None` for a few more than there are cores.
         """
         self.region = region
         self.calls: list[Call] = []
         """Every call but polls, in order of arrival."""
         self._packages = Packages(region, account)
         self._executor = ThreadPoolExecutor(
-            max_workers=4 + (os.cpu_count() or 1), thread_name_prefix="rft-twin"
+            max_workers=threads or 4 + (os.cpu_count() or 1), thread_name_prefix="rft-twin"
         )
         self._control = ControlPlane(region, account, self._make_session, tokenizer)
         self._make_backend = make_backend
@@ -127,6 +129,8 @@ class TrainingSessionServer:
         """Stop serving; what runs may end first."""
         self._thread.stop()
         self._executor.shutdown(wait=True, cancel_futures=True)
+        for session in self.sessions.values():
+            session.backend.close()
 
     def __enter__(self) -> TrainingSessionServer:
         return self.start()
