@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -66,7 +67,8 @@ def load_state(trainer: Trainer, folder: Path, *, with_optimizer: bool = True) -
         meta = json.loads((folder / _META).read_text("utf-8"))
         weights = load_file(folder / _WEIGHTS)
         moments = torch.load(folder / _OPTIMIZER, weights_only=True) if with_optimizer else None
-    except (OSError, ValueError, RuntimeError) as error:
+    # torch tells a damaged file by a RuntimeError or pickle's own.
+    except (OSError, ValueError, RuntimeError, EOFError, SafetensorError) as error:
         raise EngineError(
             f"wanted a saved state in {str(folder)!r}: {error}", usable=True
         ) from error

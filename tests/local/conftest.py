@@ -2,17 +2,10 @@
 
 import importlib.util
 
-import pytest
-
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
 else:
     import torch
 
-    @pytest.fixture(autouse=True)
-    def one_thread():
-        """Tests share the machine's cores; two threads that wait for each other gain nothing here."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        yield
-        torch.set_num_threads(before)
+    # Models this small gain nothing by a second thread, and where others keep the cores busy each waits for the other.
+    torch.set_num_threads(1)
