@@ -215,12 +215,16 @@ class _Removing:
     def _delete_objects(self, one: Leftover) -> str:
         bucket = split_uri(one.id)[0]
         failed: list[str] = []
+        gone = 0
         for start in range(0, len(one.keys), _BATCH):
             batch = one.keys[start : start + _BATCH]
-            answer = self.clients("s3").delete_objects(
-                Bucket=bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
-            )
-            failed += [f"{error['Key']}: {error['Code']}" for error in answer.get("Errors") or ()]
+            asked = {"Objects": [{"Key": key} for key in batch], "Quiet": True}
+            what = f"{gone} of {len(one.keys)} objects of {one.name} were removed, the next ones were not"
+            with told(what):
+                answer = self.clients("s3").delete_objects(Bucket=bucket, Delete=asked)
+            refused = [f"{error['Key']}: {error['Code']}" for error in answer.get("Errors") or ()]
+            failed += refused
+            gone += len(batch) - len(refused)
         if failed:
             raise CloudError(
                 f"{len(failed)} of {len(one.keys)} objects of {one.name} were not removed; the first, {failed[0]}"

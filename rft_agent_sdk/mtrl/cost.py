@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -73,10 +73,14 @@ class Cost:
     price: Price
     agent: AgentUse | None
     """`None` where nothing can be told: another place than AgentCore hosts the agent."""
+    unpriced: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of meters that nobody here knows, by the service's names of them: in no sum."""
 
     @property
     def tokens_usd(self) -> float | None:
-        """Of the tokens; `None` where a price is not known."""
+        """Of the tokens; `None` where a price is not known, or the service has told no tokens yet."""
+        if not self.tokens:
+            return None
         found = [
             None if (price := getattr(self.price, meter)) is None else count * price / 1e6
             for meter, count in self.tokens.items()
@@ -91,6 +95,7 @@ class Cost:
             "usd_per_million": {meter: getattr(self.price, meter) for meter in METERS},
             "prices_as_of": self.price.as_of or None,
             "tokens_usd": self.tokens_usd,
+            "unpriced_tokens": dict(self.unpriced),
             "agent": None
             if agent is None
             else {
@@ -108,6 +113,10 @@ class Cost:
             f"{meter:<8}{count:>16,} tokens  {_usd_of(count, getattr(self.price, meter))}"
             for meter, count in self.tokens.items()
         ]
+        rest = [
+            f"{count:,} tokens of {name}: a meter without a known price, in no sum"
+            for name, count in self.unpriced.items()
+        ]
         if not found:
             found = ["the service has told no tokens yet"]
         elif self.tokens_usd is None:
@@ -117,6 +126,7 @@ class Cost:
             found.append(
                 f"tokens in all ${self.tokens_usd:,.2f}, at list prices as of {self.price.as_of}{place}"
             )
+        found += rest
         if self.agent is None:
             return [*found, "the agent is not hosted on AgentCore: what it costs is told elsewhere"]
         return [
@@ -145,6 +155,7 @@ def job_cost(clients: Clients, job: Job, prices: Prices, load: Load, now: dateti
         tokens_by_meter(job.tokens),
         prices.of(job.base_model, clients.region),
         None if agent is None or agent.is_lambda else _agent_use(clients, job, agent, load, now),
+        {name: count for name, count in job.tokens.items() if name not in COUNTERS},
     )
 
 

@@ -96,7 +96,8 @@ def result_of(
         rollouts: How many were played, by the job's own count; for where the metrics have no count of tasks.
         remarks: What else to tell.
     """
-    found = {_short(name): value for name, value in metrics.items()}
+    # What is no number says nothing, and spoils what is counted with it.
+    found = {_short(name): value for name, value in metrics.items() if math.isfinite(value)}
     counted = found.get("num_prompts")
     tasks = round(counted) if counted else rollouts // group_size if rollouts else None
     mean, deviation = found.get("mean"), found.get("std")
@@ -132,7 +133,9 @@ def read_metrics(told: Any) -> dict[str, float]:
     Its form is not documented: names with numbers, nested ones, and a list of names and values are read alike.
     """
     return {
-        name: float(value) for name, value in _leaves(told, "") if name and math.isfinite(value)
+        name: number
+        for name, value in _leaves(told, "")
+        if name and math.isfinite(number := _float(value))
     }
 
 
@@ -235,6 +238,13 @@ def _leaves(told: Any, name: str) -> Iterator[tuple[str, float]]:
         for one in told:
             if isinstance(one, Mapping):
                 yield from _named(one)
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _named(one: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -109,7 +109,8 @@ def read_event(event: Any) -> tuple[bytes, str, str]:
         raise _invalid("inferenceParams must be an object")
     job_arn, rollout_id = _id(metadata, _JOB_ARN), _id(metadata, _ROLLOUT_ID)
     try:
-        return json.dumps(payload, separators=(",", ":")).encode(), job_arn, rollout_id
+        text = json.dumps(payload, separators=(",", ":"), allow_nan=False)
+        return text.encode(), job_arn, rollout_id
     except (TypeError, ValueError, RecursionError):
         raise _invalid("the payload cannot be written as JSON") from None
 
@@ -184,16 +185,26 @@ def _post(url: str, body: bytes, key: str, until: float) -> str:
 
 def _connection(url: str, until: float) -> tuple[http.client.HTTPConnection, str]:
     """Return a connection to make, and the path to post to."""
-    place = urllib.parse.urlsplit(url)
+    try:
+        place = urllib.parse.urlsplit(url)
+        port = place.port
+    except ValueError:
+        raise Failure("InternalServerError", "RFT_AGENT_URL is no URL") from None
     if place.scheme not in ("http", "https") or not place.hostname:
         raise Failure("InternalServerError", "RFT_AGENT_URL is no http or https URL")
+    if place.query or place.fragment or not url.isascii() or not url.isprintable() or " " in url:
+        # Nothing of it may be lost on the way, nor be sent as something else.
+        raise Failure(
+            "InternalServerError",
+            "RFT_AGENT_URL must be an address and a path, without a query: name the agent itself",
+        )
     left_s = until - time.monotonic()
     if left_s <= 0:
         raise Failure("InternalServerError", "no time is left to reach the agent in")
     kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
     path = place.path.rstrip("/")
     target = path if path.endswith(("/rollout", "/invocations")) else f"{path}/rollout"
-    return kind(place.hostname, place.port, timeout=min(CONNECT_S, left_s)), target
+    return kind(place.hostname, port, timeout=min(CONNECT_S, left_s)), target
 
 
 def _headers(key: str, left_s: float) -> dict[str, str]:
@@ -216,7 +227,7 @@ def _answered(status: int, retry_after: str, content: bytes) -> str:
     """Return what an answer says; its text stays where it is, since it may quote the prompt."""
     if status in _AGAIN:
         kind = "Throttling" if status == 429 else "InternalServerError"
-        pause_s = float(retry_after) if retry_after.isdigit() else 0.0
+        pause_s = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
         raise Failure(kind, f"the agent answered {status}", retry_after_s=pause_s)
     if status in (401, 403):
         raise Failure("AccessDenied", f"the agent answered {status}")

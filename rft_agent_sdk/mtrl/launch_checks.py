@@ -54,6 +54,7 @@ def check_spec(spec: LaunchSpec) -> list[Finding]:
         _datasets,
         _network,
         _key,
+        _partition,
         _job_name,
         _tags,
         _notifications,
@@ -264,6 +265,36 @@ def _key(spec: LaunchSpec) -> Iterator[Finding]:
         )
         return
     yield from _place("kms_key", found[1], None, spec)
+
+
+def _partition(spec: LaunchSpec) -> Iterator[Finding]:
+    """Yield it where ARNs are of several partitions, such as `aws` and `aws-cn`: nothing reaches from one to another."""
+    names = ("role", "agent", "mlflow_app", "kms_key", "notify_topic", "notify_bus")
+    named = {name: getattr(spec, name).split(":")[1] for name in names if _is_arn(spec, name)}
+    if partition := _partition_of(spec.region):
+        named["region"] = partition
+    if len(set(named.values())) > 1:
+        told = ", ".join(f"{name} of {partition!r}" for name, partition in named.items())
+        yield error(
+            "partition",
+            ", ".join(named),
+            f"wanted all of one partition, got {told}",
+            "Use what is in the region's partition.",
+        )
+
+
+def _is_arn(spec: LaunchSpec, name: str) -> bool:
+    value: str = getattr(spec, name)
+    return value.startswith("arn:aws") and value.count(":") > 4
+
+
+def _partition_of(region: str) -> str:
+    """Return a region's partition; an empty text for no region, and for those apart from the public ones."""
+    if not region or "-iso" in region:
+        return ""
+    if region.startswith("cn-"):
+        return "aws-cn"
+    return "aws-us-gov" if region.startswith("us-gov-") else "aws"
 
 
 def _job_name(spec: LaunchSpec) -> Iterator[Finding]:

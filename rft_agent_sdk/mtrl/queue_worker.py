@@ -167,12 +167,16 @@ class QueueWorker:
 
     async def _play(self, text: str) -> Answer:
         try:
-            return 200, await self._entrypoint(json.loads(text))
+            found: Any = await self._entrypoint(json.loads(text))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - an exit would end every other rollout; it was reported
             logger.error("the rollout's function raised %s", type(error).__name__)
             return 500, {}
+        if not isinstance(found, dict):  # nothing makes it one
+            logger.error("the rollout's function returned a %s", type(found).__name__)
+            return 500, {}
+        return 200, found
 
     async def _keep(self, receipt: str) -> None:
         """Keep a message from other workers for as long as this runs."""

@@ -230,6 +230,30 @@ def test_a_failure_leaves_one_thing_and_goes_on(project):
     assert RUNTIME not in project.cloud.runtimes
 
 
+def test_a_refusal_in_the_middle_of_a_folder_tells_how_much_is_gone(project):
+    bucket = project.cloud.make_bucket("data")
+    for number in range(1005):
+        bucket[f"many/{number:04}"] = b""
+    inventory = take_inventory(project.clients, Scope(s3=("s3://data/many",)))
+    count = 0
+
+    def confirm(kind, things):
+        return True
+
+    def second(params, **_):
+        nonlocal count
+        count += 1
+        if count == 2:
+            project.cloud.faults.add("s3", "DeleteObjects", "AccessDenied", status=403)
+
+    project.clients("s3").meta.events.register("provide-client-params.s3.DeleteObjects", second)
+    removal = remove(project.clients, inventory, confirm=confirm, patience=PATIENCE)
+    assert removal.left[0].why.startswith(
+        "1000 of 1005 objects of s3://data/many were removed, the next ones were not: AccessDenied"
+    )
+    assert sum(key.startswith("many/") for key in bucket.objects) == 5
+
+
 def test_what_is_gone_already_is_no_failure(project):
     inventory = take_inventory(project.clients, Scope(project="Wordle"))
     removal = remove(project.clients, inventory, confirm=yes, patience=PATIENCE)

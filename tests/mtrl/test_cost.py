@@ -144,7 +144,15 @@ def test_the_report_holds_as_json():
     assert json.loads(json.dumps(told)) == told
     assert told["tokens_usd"] == pytest.approx(0.3)
     assert told["agent"]["usd"] == pytest.approx(0.0895 + 2 * 0.00945)
-    assert Cost({}, Price(), None).to_json()["tokens_usd"] == 0
+    assert Cost({}, Price(), None).to_json()["tokens_usd"] is None
+
+
+def test_tokens_of_an_unknown_meter_are_told_and_in_no_sum(account):
+    job = trained()
+    job.document["ServiceOutput"]["BillableTokenUsage"]["CachedTokenCount"] = 5
+    cost = job_cost(account.clients, job, Prices({}), Load(), NOW)
+    assert "5 tokens of CachedTokenCount: a meter without a known price, in no sum" in cost.lines()
+    assert cost.to_json()["unpriced_tokens"] == {"CachedTokenCount": 5}
 
 
 def test_the_verb_tells_a_job_s_cost_and_takes_a_file_of_prices(account, tmp_path):

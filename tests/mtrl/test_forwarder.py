@@ -124,6 +124,7 @@ METADATA = {"jobArn": JOB_ARN, "rolloutId": "r1"}
         event(metadata=METADATA | {"rolloutId": "a\nb"}),
         event(metadata=METADATA | {"jobArn": " padded "}),
         event(inferenceParams=[]),
+        event(inferenceParams={"temperature": float("nan")}),
     ],
 )
 def test_what_is_no_rollout_is_a_validation_error_and_goes_nowhere(agent, bad):
@@ -170,6 +171,11 @@ def test_an_agent_without_room_is_asked_again_with_the_same_key(agent, status):
     assert forwarder.handler(event(), Context()) == {}
     assert len(agent.seen) == 3
     assert len({seen.headers["idempotency-key"] for seen in agent.seen}) == 1
+
+
+def test_a_pause_that_is_no_number_is_none(agent):
+    agent.answers += [Answer(429, {}, {"Retry-After": "\u00b2"}), REPORTED]
+    assert forwarder.handler(event(), Context()) == {}
 
 
 def test_the_key_is_the_rollout_s_own(agent):
@@ -222,7 +228,20 @@ def test_without_time_nothing_is_begun(agent, seconds):
     assert agent.seen == []
 
 
-@pytest.mark.parametrize("url", ["", "agent.internal:8080", "ftp://127.0.0.1/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "agent.internal:8080",
+        "ftp://127.0.0.1/",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:x",
+        "http://[::1",
+        "http://127.0.0.1:9/?token=abc",
+        "http://127.0.0.1:9/a b",
+        "http://n\u00f6t.invalid",
+    ],
+)
 def test_a_function_that_is_not_set_up_says_so(monkeypatch, url):
     monkeypatch.setenv("RFT_AGENT_URL", url)
     reply = forwarder.handler(event(), Context())

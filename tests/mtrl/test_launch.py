@@ -225,6 +225,12 @@ def test_a_job_name_that_would_lose_its_time_is_refused_and_one_less_is_not():
     assert job_name(spec, found_for(spec), NOW) == "a" * 43 + "-0a1b-20260102030405"
 
 
+def test_parts_of_several_partitions_are_refused():
+    chinese = AGENT.replace("arn:aws:", "arn:aws-cn:")
+    assert "partition" in errors(check_spec(launch(agent=chinese)))
+    assert "partition" in errors(check_spec(launch(region="us-gov-west-1")))
+
+
 def test_going_on_from_a_package_needs_both_groups_and_says_what_it_means():
     assert "package-groups" in errors(check_spec(launch(model=PACKAGE)))
     groups = {"output_group": "trained", "checkpoint_group": "checkpoints"}

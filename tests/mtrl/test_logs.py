@@ -1,5 +1,7 @@
 """Logs of jobs and agents, each event once, in order, from the local cloud."""
 
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +10,7 @@ import pytest
 from rft_agent_sdk.errors import CloudError
 from rft_agent_sdk.mtrl.agent_arn import parse_agent
 from rft_agent_sdk.mtrl.logs import AgentLog, JobLog, agent_log, agent_log_group, follow, job_log
-from tests.mtrl.cloud import RUNTIME, account, rft
+from tests.mtrl.cloud import ROOT, RUNTIME, account, rft
 
 __all__ = ["account"]
 GROUP = "/aws/sagemaker/Job/AgentRFT"
@@ -178,6 +180,21 @@ def test_the_verb_prints_a_job_s_log_and_its_agent_s(account):
     done = rft("logs", "wordle-1", "--agent", "--streams")
     assert done.stdout.endswith("[runtime-logs] a  403 from the endpoint\n")
     assert rft("logs", "wordle-1", "--since", "0.0001").stderr.startswith("nothing is logged yet")
+
+
+def test_a_line_that_is_no_unicode_ends_nothing(account):
+    """As an agent's log may be that prints what a model wrote."""
+    account.create().wait(10)
+    account.cloud.log(GROUP, "wordle-1/x", "before \ud83d after", int(time.time() * 1000))
+    done = subprocess.run(
+        [sys.executable, "-m", "rft_agent_sdk.cli", "mtrl", "logs", "wordle-1"],
+        capture_output=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"before \\ud83d after" in done.stdout
 
 
 def test_the_verb_follows_a_job_to_its_end(account):

@@ -141,6 +141,18 @@ def test_a_message_that_was_not_settled_comes_again_and_a_hopeless_one_is_droppe
     assert agent.played == {"r1": MAX_RECEIVES}
 
 
+def test_a_function_that_returns_no_object_has_its_message_dropped_in_the_end(queue, job_runtime):
+    async def entrypoint(payload):
+        return None
+
+    queue.put(managed_payload(job_runtime.url, "r1"), "k1")
+    agent = Agent()
+    agent.entrypoint = entrypoint
+    with working(agent, queue, hidden_s=1):
+        wait_until(lambda: queue.deleted)
+    assert queue.messages == []
+
+
 @pytest.mark.parametrize("text", ["no json", "[]", "{}"])
 def test_a_message_that_is_no_rollout_stops_nobody(queue, job_runtime, text):
     agent = Agent()

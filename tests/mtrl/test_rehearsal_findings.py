@@ -9,6 +9,7 @@ from rft_agent_sdk.mtrl.findings import Severity
 from rft_agent_sdk.mtrl.rehearsal import Answer, AnswerKind, State, Strays, Terms
 from rft_agent_sdk.mtrl.rehearsal_causes import Facts, cause_of
 from rft_agent_sdk.mtrl.rehearsal_findings import find
+from rft_agent_sdk.mtrl.rehearsal_verdict import Verdict, verdict_of
 from rft_agent_sdk.types import SamplingParams
 from tests.mtrl.rehearsal_parts import OK, rehearse
 
@@ -164,7 +165,29 @@ async def refused(trajectory, payload):
 
 
 async def denied(trajectory, payload):
-    trajectory.seen = replace(trajectory.seen, sampling_refused={403: 4, 429: 1})
+    refused = {403: 4, 429: 1}
+    trajectory.seen = replace(trajectory.seen, sampling_refused=refused, sampling_said="Bad token")
+
+
+async def working(trajectory, payload):
+    trajectory.sample()
+    trajectory.complete()
+    await asyncio.sleep(10_000)
+
+
+async def html(trajectory, payload):
+    return Answer(AnswerKind.ANSWERED, 200, "<html>nginx</html>", is_foreign=True)
+
+
+async def crashed(trajectory, payload):
+    return Answer(AnswerKind.ERROR, 502, detail="<html>Bad gateway</html>", is_foreign=True)
+
+
+async def text_reward(trajectory, payload):
+    trajectory.sample()
+    trajectory.complete()
+    said = "Rewards[0]: wanted a finite number, got '0.5'"
+    trajectory.seen = replace(trajectory.seen, reports_refused={400: 1}, reports_said=said)
 
 
 async def never_reported(trajectory, payload):
@@ -182,10 +205,14 @@ async def drops(trajectory, payload):
     [
         (nothing, "nobody-reported", "the rollout was never completed"),
         (hangs, "agent-hangs", "did not call the model, report or answer within 600 s"),
-        (slow, "too-slow", "7 model calls answered"),
+        (slow, "too-slow", "7 model calls answered, no CompleteRollout, no UpdateReward"),
+        (working, "too-slow", "1 model calls answered, CompleteRollout sent, no UpdateReward"),
+        (html, "answer-not-json", "which is not JSON"),
+        (crashed, "answer-not-json", "HTTP 502: <html>"),
         (raises, "agent-raised", "HTTP 500: boom"),
         (refused, "invocation-refused", "AccessDeniedException"),
-        (denied, "sampling-refused", "4 with 403, 1 with 429"),
+        (denied, "sampling-refused", "4 with 403, 1 with 429. It said: Bad token"),
+        (text_reward, "reports-refused", "1 with 400. It said: Rewards[0]: wanted"),
         (never_reported, "nobody-reported", '{"reward": 1.0}'),
         (drops, "connection-lost", "broke"),
     ],
@@ -220,7 +247,7 @@ def test_a_reward_that_came_too_late_is_told_with_its_lateness():
     assert "(it is 650 s now)" in cause.fix
 
 
-def test_an_agent_that_was_there_before_is_gone_rather_than_absent():
+def _leaving():
     played: list[int] = []
 
     async def leaves(trajectory, payload):
@@ -232,10 +259,17 @@ def test_an_agent_that_was_there_before_is_gone_rather_than_absent():
         trajectory.reward(1.0)
         return OK
 
+    return leaves
+
+
+def test_an_agent_that_was_there_before_is_gone_rather_than_absent():
     facts = Facts("main.py", agent_log="Killed\n")
-    found = findings(leaves, facts=facts)["agent-gone"]
+    found = findings(_leaving(), facts=facts)["agent-gone"]
     assert "main.py played 6 rollouts" in found.message
     assert found.message.splitlines()[1:3] == ["Its log ends:", "Killed"]
+    assert "row's data" not in found.message
+    told = findings(_leaving(), facts=replace(facts, exit_code=-9))["agent-gone"]
+    assert "the process was ended by SIGKILL, as one that takes too much memory is" in told.message
 
 
 def test_a_state_that_failed_goes_before_whatever_the_agent_answered():
@@ -247,3 +281,82 @@ def test_a_state_that_failed_goes_before_whatever_the_agent_answered():
     assert found.rehearsed.killer is not None
     assert found.rehearsed.killer.last.seen.state is State.FAILED
     assert "agent-reported-failure" in findings(failing)
+
+
+@pytest.mark.parametrize(("seconds", "id"), [(700, "reward-late"), (60, "given-up-early")])
+def test_a_reward_that_was_late_in_every_attempt_is_late_and_not_missing(seconds, id):
+    """The job ends with the last attempt, so only the earlier ones are known to have been late."""
+    tasks = []
+
+    async def report(trajectory):
+        await asyncio.sleep(seconds)
+        trajectory.reward(1.0)
+
+    async def late(trajectory, payload):
+        trajectory.sample()
+        trajectory.complete()
+        tasks.append(asyncio.create_task(report(trajectory)))
+        status = "accepted" if seconds > 600 else "done"
+        return Answer(AnswerKind.ANSWERED, 200, {"status": status})
+
+    terms = Terms(tps=1000.0, silence_s=45.0)
+    found = next(iter(findings(late, batch=1, group=1, terms=terms).values()))
+    assert found.id == id
+    assert f"{seconds}.0 s after the agent was invoked" in found.message
+    assert "the job" in found.message
+    assert ("rollout_timeout" in found.fix) is (id == "reward-late")
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "fix"),
+    [
+        (1, "ended with exit code 1", "Mend what its log says"),
+        (0, "ended with exit code 0", "start the server last"),
+        (-11, "was ended by SIGSEGV", "Mend what its log says"),
+    ],
+)
+def test_a_process_that_ended_before_it_served_is_told_with_its_code_and_last_line(code, told, fix):
+    async def absent(trajectory, payload):
+        return Answer(AnswerKind.UNREACHABLE)
+
+    log = "Traceback\nModuleNotFoundError: No module named 'x'\n\n"
+    found = findings(absent, facts=Facts("main.py", agent_log=log, exit_code=code))["agent-exited"]
+    assert found.message.startswith(
+        f"The process of main.py {told}, and no rollout got through. "
+        "The last line it wrote: ModuleNotFoundError: No module named 'x'"
+    )
+    assert fix in found.fix
+
+
+def test_a_returned_value_that_is_no_reward_is_told_apart_from_an_exception():
+    ours = {
+        "outcome": "agent_error",
+        "error": "RewardError: got '0.5'",
+        "error_type": "RewardError",
+    }
+    found = findings(ends_with(VARIED, body={"_rft": ours}))
+    assert set(found) == {"saved-no-reward"}
+    told = found["saved-no-reward"]
+    assert "returned no reward that can be read; nothing raised" in told.message
+    assert told.fix.startswith("Return a number")
+
+
+def verdict(play, **plan):
+    found = rehearse(play, terms=Terms(tps=1000.0), steps=1, **plan)
+    return verdict_of(found.rehearsed, find(found.rehearsed, Facts("main.py"), SAMPLING))
+
+
+@pytest.mark.parametrize(
+    ("play", "comes_to"),
+    [
+        (ends_with(VARIED), Verdict.GOOD),
+        (ends_with([0.5] * 16), Verdict.TEACHES_NOTHING),
+        (ends_with([0.5] * 15 + [0.6]), Verdict.GOOD),
+        (ends_with(VARIED, body={"_rft": {"outcome": "agent_error"}}), Verdict.TEACHES_NOTHING),
+        (ends_with(VARIED, body={"_rft": {"outcome": "no_sampling"}}), Verdict.TEACHES_NOTHING),
+        (ends_with(VARIED, body={"_rft": {"outcome": "timeout"}}), Verdict.GOOD),
+        (raises, Verdict.FAILS),
+    ],
+)
+def test_a_job_of_which_nothing_can_be_learned_is_not_good(play, comes_to):
+    assert verdict(play) is comes_to

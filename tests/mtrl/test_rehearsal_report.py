@@ -155,9 +155,9 @@ def test_nothing_is_measured_where_no_rollout_got_through():
     assert measure(rehearse(lost, steps=1).rehearsed) is None
 
 
-def report(rehearsed, **given):
-    finding = Finding("flat-groups", Severity.WARNING, "train.jsonl", "What is.", "What to do.")
-    return Report(rehearsed, Plan(), Terms(), [finding], None, "solver", ARN, ("a note",), **given)
+def report(rehearsed, *, id="flat-groups", severity=Severity.WARNING):
+    finding = Finding(id, severity, "train.jsonl", "What is.", "What to do.")
+    return Report(rehearsed, Plan(), Terms(), [finding], None, "solver", ARN, ("a note",))
 
 
 def test_a_report_is_told_in_lines_with_the_verdict_first():
@@ -186,3 +186,18 @@ def test_a_report_of_nothing_but_failures_can_be_told_too():
     assert told["failure_reason"] == "No sampling requests were received for this rollout"
     assert told["rollouts"][-1]["attempts"][-1]["answer"]["kind"] == "answered"
     assert told["projection"] is None
+
+
+def test_a_completed_job_that_cannot_be_launched_is_not_told_as_completed():
+    found = report(played().rehearsed, id="rows-below-batch", severity=Severity.ERROR)
+    assert found.verdict == (
+        "JobStatus Completed as far as played, but not to be launched like this: rows-below-batch"
+    )
+    assert found.as_json()["exit_code"] == 4
+
+
+def test_a_completed_job_that_teaches_nothing_says_so():
+    found = report(played([0.5] * 6).rehearsed)
+    assert found.verdict.startswith("JobStatus Completed, and nothing learned: every rollout got")
+    assert (found.as_json()["exit_code"], found.as_json()["status"]) == (3, "Completed")
+    assert report(played().rehearsed).as_json()["exit_code"] == 0

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import threading
 import time
 from contextlib import suppress
@@ -13,18 +14,21 @@ from pathlib import Path
 import httpx
 import pytest
 from bedrock_agentcore import BedrockAgentCoreApp
-from starlette.responses import JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
 from rft_agent_sdk import Rollout, load_environment, play, rft_handler
 from rft_agent_sdk.cli.mtrl._rehearsal_agent import only_these_aws_variables, without_proxy
 from rft_agent_sdk.cli.mtrl._rehearsal_policy import rehearsal_policy
+from rft_agent_sdk.cli.mtrl._rehearsal_rows import check_rows
 from rft_agent_sdk.cli.mtrl._rehearsal_settings import Settings, launch_settings, prepare
 from rft_agent_sdk.cli.mtrl._rehearsing import rehearse
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.gateway import Policy, PolicyRequest
 from rft_agent_sdk.mtrl.findings import Severity
 from rft_agent_sdk.mtrl.rehearsal import FailureReason, Status
+from rft_agent_sdk.mtrl.rehearsal_verdict import Verdict
 from rft_agent_sdk.types import Message, SamplingParams
+from tests.gateway.serve import mint
 from tests.mtrl.rehearsal_agents import plain_agent, plays_well
 from tests.servers import ScriptedServer, completion, serving
 
@@ -111,6 +115,36 @@ def test_prompts_of_a_dataset_reach_the_agent_to_the_character(at, tmp_path):
     assert payloads[0]["metadata"]["jobArn"] == report.job_arn
     assert payloads[0]["inferenceParams"] == {"temperature": 1.0, "topP": 1.0, "maxTokens": 8192}
     assert "rows-below-batch" in ids(report)  # of the job as it would be launched
+    assert report.comes_to is Verdict.NOT_LAUNCHED
+    assert report.projection is None
+    assert any("3 rows make no step of 128 prompts" in note for note in report.notes)
+    assert not any("$" in line for line in report.lines())
+    found = next(one for one in report.findings if one.id == "rows-of-no-task")
+    assert found.severity is Severity.WARNING  # the agent may play another environment, or none
+    assert "Not one of 3 rows is a task of environment 'wordle'" in found.message
+
+
+def test_rows_that_are_no_tasks_are_found_before_anything_is_played(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    bad = json.dumps({"prompt": "Find the secret word.", "answer": "CHOKER", "id": "b"})
+    rows = [*WORDLE.tasks("train", 2), bad]
+    path.write_text("".join(json.dumps({"prompt": row}) + "\n" for row in rows))
+    said = []
+
+    def say(line):
+        said.append(line)
+        raise InterruptedError  # nothing is started yet
+
+    with pytest.raises(InterruptedError):
+        rehearse(Settings(tmp_path / "run", "", agent_url="http://127.0.0.1:9", dataset=path), say)
+    assert said[0].startswith(f"ERROR        rows-no-task ({path}, row 3): 1 of 3 rows are no task")
+    path.write_text("".join(json.dumps({"prompt": row}) + "\n" for row in rows[:2]))
+    assert check_rows(prepare(Settings(tmp_path / "run", "", dataset=path))) == []
+
+
+def test_the_job_is_created_as_a_launch_creates_it(at):
+    report = at(plain_agent(plays_well), hyperparameters={"learning_rate": "2e-5"})
+    assert re.fullmatch(r".*:job/AgentRFT/rehearsal-[0-9a-f]{4}-\d{14}", report.job_arn)
 
 
 def test_no_server_listening_is_told_after_agentcore_s_30_seconds(at):
@@ -127,8 +161,10 @@ def test_an_entrypoint_that_never_serves_is_told_with_the_end_of_its_log(at, tmp
     path.write_text("print('all set up')\n")  # and no app.run()
     report = at(agent=str(path))
     found = one(report)
-    assert found.id == "agent-not-listening"
-    assert "all set up" in found.message
+    assert found.id == "agent-exited"
+    assert "ended with exit code 0" in found.message
+    assert "The last line it wrote: all set up" in found.message
+    assert "app.run()" in found.fix
 
 
 @pytest.mark.slow
@@ -136,8 +172,9 @@ def test_an_entrypoint_that_cannot_be_imported_is_told_with_its_error(at, tmp_pa
     path = tmp_path / "main.py"
     path.write_text("import nothing_of_that_name\n")
     found = one(at(agent=str(path)))
-    assert found.id == "agent-not-listening"
-    assert "No module named 'nothing_of_that_name'" in found.message
+    assert found.id == "agent-exited"
+    assert "ended with exit code 1" in found.message
+    assert "last line it wrote: ModuleNotFoundError: No module named 'nothing_of" in found.message
 
 
 def test_decorators_in_the_wrong_order_are_told(at):
@@ -262,8 +299,21 @@ def test_tokens_that_do_not_verify_are_told(at):
         wire.sample()
 
     found = one(at(plain_agent(expired)))
-    assert found.id == "sampling-unattributed"
-    assert "403" in found.message
+    assert found.id == "sampling-refused"
+    assert "1 with 403. It said: Authentication failed" in found.message
+    assert "AmazonSageMakerJobRuntimeAccess" in found.fix
+
+
+def test_a_token_of_another_region_is_told_and_not_taken_for_missing_headers(at):
+    def elsewhere(wire):
+        wire.headers["authorization"] = f"Bearer {mint(region='us-east-1')}"
+        wire.sample()
+        wire.complete()
+        wire.reward(1.0)
+
+    found = one(at(plain_agent(elsewhere)))
+    assert found.id == "sampling-refused"
+    assert "it is for us-east-1, not us-west-2" in found.message
 
 
 def test_a_reward_after_the_timeout_is_told_with_how_late_it_was(at):
@@ -287,7 +337,7 @@ def test_a_reward_after_the_timeout_is_told_with_how_late_it_was(at):
     for thread in threads:
         thread.join()
     found = one(report)
-    assert found.id in ("reward-late", "too-slow")
+    assert found.id == "reward-late"
     assert "600 s (2 s here, at speed 300)" in found.message
     assert "ROLLOUT_BUDGET_SECONDS" in found.fix
     first = report.rehearsed.killer.attempts[0]
@@ -315,7 +365,45 @@ def test_reports_that_are_refused_are_told(at):
 
     found = one(at(plain_agent(hasty)))
     assert found.id == "reports-refused"
-    assert "1 with 409" in found.message
+    assert "1 with 409. It said: trajectory " in found.message
+    assert "is PENDING and not in valid status for a reward" in found.message
+
+
+def test_a_reward_that_is_text_is_told_with_what_the_job_runtime_said_of_it(at):
+    def wordy(wire):
+        wire.sample()
+        wire.complete()
+        wire.reward("0.5")
+
+    found = one(at(plain_agent(wordy)))
+    assert found.id == "reports-refused"
+    assert "It said: Rewards[0]: wanted a finite number, got '0.5'" in found.message
+
+
+@pytest.mark.parametrize("status", [200, 502])
+def test_a_server_that_answers_in_html_is_probably_not_the_agent(at, status):
+    page = HTMLResponse("<html><body>Welcome to nginx</body></html>", status)
+    found = one(at(plain_agent(lambda wire: page)))
+    assert found.id == "answer-not-json"
+    assert "Welcome to nginx" in found.message
+    assert "probably not the agent" in found.message
+
+
+@pytest.mark.parametrize("returned", ["0.5", {"status": "error", "error": "boom"}])
+def test_a_returned_value_that_is_no_reward_is_not_told_as_an_exception(at, returned):
+    app = BedrockAgentCoreApp()
+
+    @app.entrypoint
+    @rft_handler(app=app, allow_hosts=HERE)
+    def invoke(rollout: Rollout):
+        play(WORDLE, rollout)
+        return returned
+
+    report = at(app)
+    assert report.comes_to is Verdict.TEACHES_NOTHING
+    assert "saved-agent-error" not in ids(report)
+    found = next(one for one in report.findings if one.id == "saved-no-reward")
+    assert found.fix.startswith("Return a number")
 
 
 def test_a_row_that_always_fails_is_told_apart_from_an_agent_that_does(at):

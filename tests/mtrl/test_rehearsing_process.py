@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rft_agent_sdk import load_environment
 from rft_agent_sdk.cli.mtrl._rehearsal_settings import Settings, deployed_variables
 from rft_agent_sdk.cli.mtrl._rehearsing import rehearse
 from rft_agent_sdk.mtrl.rehearsal import Status
@@ -92,6 +93,46 @@ def test_the_verb_tells_a_failed_job_and_exits_with_1(tmp_path):
     assert "ERROR handler-not-called" in done.stdout
     assert "no such tool" in done.stdout
     assert "fix: Write @app.entrypoint on top" in done.stdout
+
+
+def test_the_verb_exits_with_3_for_a_job_that_would_teach_nothing(tmp_path):
+    done = run(*SMALL, "--noise", "0", "--runs", str(tmp_path))
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.startswith("JobStatus Completed, and nothing learned: every rollout got")
+
+
+def test_the_verb_exits_with_4_for_a_job_that_no_launch_takes(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = load_environment("wordle").tasks("train", 2)
+    path.write_text("".join(json.dumps({"prompt": row}) + "\n" for row in rows))
+    done = run(*SMALL, "--dataset", str(path), "--runs", str(tmp_path / "runs"))
+    assert done.returncode == 4, done.stderr
+    assert done.stdout.splitlines()[0].endswith("not to be launched like this: rows-below-batch")
+    assert "$0" not in done.stdout
+
+
+def test_an_agent_process_that_dies_is_told_with_its_exit_code_and_no_row_is_blamed(tmp_path):
+    path = tmp_path / "main.py"
+    path.write_text(
+        "import itertools, os\n"
+        "from bedrock_agentcore import BedrockAgentCoreApp\n"
+        "from rft_agent_sdk import Rollout, load_environment, play, rft_handler\n"
+        "app, played = BedrockAgentCoreApp(), itertools.count()\n"
+        "@app.entrypoint\n"
+        "@rft_handler(app=app)\n"
+        "def invoke(rollout: Rollout):\n"
+        "    if next(played) == 4:\n"
+        "        os._exit(7)\n"
+        "    return play(load_environment('wordle'), rollout)\n"
+        "app.run()\n"
+    )
+    few = ("--steps", "2", "--batch", "2", "--group", "2", "--validation-rows", "0")
+    done = run(*few, "--speed", "60", "--agent", str(path), "--runs", str(tmp_path / "runs"))
+    assert done.returncode == 1, done.stderr
+    assert "ERROR agent-gone" in done.stdout
+    assert "played 4 rollouts" in done.stdout
+    assert "the process ended with exit code 7" in done.stdout
+    assert "this row's data" not in done.stdout
 
 
 @pytest.mark.parametrize(

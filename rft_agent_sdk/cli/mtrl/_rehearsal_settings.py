@@ -16,6 +16,7 @@ from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.types import SamplingParams
 
 if TYPE_CHECKING:
+    from rft_agent_sdk.mtrl.hyperparameters import Chosen, Rule
     from rft_agent_sdk.mtrl.plan import JobPlan
     from rft_agent_sdk.mtrl.prices import Prices
     from rft_agent_sdk.mtrl.rehearsal import Plan, Terms
@@ -71,8 +72,13 @@ class Data:
     path: Path
     prompts: list[str]
     """Those that are played."""
-    rows: int
-    """Of the file that the job would be launched with."""
+    every: list[str]
+    """Those of the whole file, with which the job would be launched."""
+
+    @property
+    def rows(self) -> int:
+        """How many the file has."""
+        return len(self.every)
 
     @property
     def played(self) -> bytes:
@@ -95,8 +101,10 @@ class Prepared:
     settings: Settings
     values: Mapping[str, Any]
     """All hyperparameters that the job has."""
-    sent: Mapping[str, str]
-    """Those that its document carries."""
+    chosen: Chosen
+    """Those that a launch settles."""
+    rules: Mapping[str, Rule]
+    """All there are."""
     policy: str
     plan: Plan
     terms: Terms
@@ -126,7 +134,7 @@ def prepare(settings: Settings) -> Prepared:
     Raises:
         UsageError: Something in the settings is not there, or no job could be launched with it.
     """
-    values, sent = _hyperparameters(settings)
+    values, chosen, rules = _hyperparameters(settings)
     policy = settings.policy or default_policy(settings.environment)
     settings.run_dir.mkdir(parents=True, exist_ok=True)
     if settings.is_full:
@@ -140,7 +148,9 @@ def prepare(settings: Settings) -> Prepared:
         train = _data(settings, "train", settings.dataset, settings.rows or None, made)
     is_scripted = not policy.startswith("openai:")
     terms = _terms(settings, values, is_scripted=is_scripted)
-    return Prepared(settings, values, sent, policy, plan, terms, train, _validation(settings))
+    return Prepared(
+        settings, values, chosen, rules, policy, plan, terms, train, _validation(settings)
+    )
 
 
 def launch_settings(path: Path) -> dict[str, Any]:
@@ -249,16 +259,18 @@ def _data(settings: Settings, split: str, path: Path | None, limit: int | None, 
     """
     if path is not None:
         prompts = read_prompts(path)
-        return Data(path, prompts[:limit], len(prompts))
+        return Data(path, prompts[:limit], prompts)
     prompts = load_environment(settings.environment).tasks(split, limit or count, settings.seed)
     path = settings.run_dir / f"{split}.jsonl"
     lines = (json.dumps({"prompt": prompt}, ensure_ascii=False) for prompt in prompts)
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return Data(path, prompts, len(prompts))
+    return Data(path, prompts, prompts)
 
 
-def _hyperparameters(settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return all hyperparameters that the job has, and those that its document carries.
+def _hyperparameters(
+    settings: Settings,
+) -> tuple[dict[str, Any], Chosen, Mapping[str, Rule]]:
+    """Return all hyperparameters that the job has, those that a launch settles, and all there are.
 
     Raises:
         UsageError: One is unknown, or out of its range.
@@ -269,7 +281,6 @@ def _hyperparameters(settings: Settings) -> tuple[dict[str, Any], dict[str, str]
         effective,
         published,
         read_value,
-        sent,
     )
 
     rules = published(settings.model)
@@ -277,4 +288,4 @@ def _hyperparameters(settings: Settings) -> tuple[dict[str, Any], dict[str, str]
     for finding in check(asked, rules, "published"):
         raise UsageError(f"{finding.where}: {finding.message}. {finding.fix}")
     chosen = choose(settings.model, asked)
-    return effective(chosen, rules), sent(chosen, rules)
+    return effective(chosen, rules), chosen, rules

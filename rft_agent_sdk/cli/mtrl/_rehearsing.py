@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from rft_agent_sdk.cli.mtrl._rehearsal_agent import (
 )
 from rft_agent_sdk.cli.mtrl._rehearsal_job import RehearsalRunner, Say
 from rft_agent_sdk.cli.mtrl._rehearsal_policy import rehearsal_policy
+from rft_agent_sdk.cli.mtrl._rehearsal_rows import check_rows
 from rft_agent_sdk.cli.mtrl._rehearsal_settings import (
     Prepared,
     Settings,
@@ -32,8 +33,12 @@ from rft_agent_sdk.testing import FakeCredentials
 from rft_agent_sdk.types import JSON
 
 if TYPE_CHECKING:
+    from rft_agent_sdk.cli.mtrl._rehearsal_settings import Data
     from rft_agent_sdk.mtrl.aws import Clients
+    from rft_agent_sdk.mtrl.findings import Finding
+    from rft_agent_sdk.mtrl.launch_data import LaunchData
     from rft_agent_sdk.mtrl.rehearsal import Rehearsed
+    from rft_agent_sdk.mtrl.rehearsal_causes import Facts
     from rft_agent_sdk.mtrl.rehearsal_report import Report
     from rft_agent_sdk.training.tracking import Tracker
     from rft_agent_sdk.twins.cloud import LocalCloud
@@ -60,11 +65,14 @@ def rehearse(settings: Settings, say: Say) -> Report:
     from rft_agent_sdk.twins.cloud import LocalCloud
 
     prepared = prepare(settings)
+    rows = check_rows(prepared)
+    for finding in rows:
+        say(f"{finding.severity.upper():12} {finding.id} ({finding.where}): {finding.message}")
     with (
         LocalCloud(region=settings.region, account=_ACCOUNT) as cloud,
         only_these_aws_variables({**cloud.environment(), **without_proxy(os.environ)}),
     ):
-        report = _Rehearsal(prepared, cloud, say).report()
+        report = _Rehearsal(prepared, cloud, say, rows).report()
     text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
     (settings.run_dir / "report.json").write_text(f"{text}\n", "utf-8")
     return report
@@ -73,11 +81,14 @@ def rehearse(settings: Settings, say: Say) -> Report:
 class _Rehearsal:
     """One rehearsal at one local AWS."""
 
-    def __init__(self, prepared: Prepared, cloud: LocalCloud, say: Say) -> None:
+    def __init__(
+        self, prepared: Prepared, cloud: LocalCloud, say: Say, rows: Sequence[Finding]
+    ) -> None:
         self._prepared = prepared
         self._settings = prepared.settings
         self._cloud = cloud
         self._say = say
+        self._rows = rows
         self._notes: list[str] = []
 
     def report(self) -> Report:
@@ -110,7 +121,8 @@ class _Rehearsal:
                 assert rehearsed is not None  # else that was raised
                 budget_s = self._budget_s(door, rehearsed)
                 log = process.log_tail if process is not None else ""
-        return self._told(job_arn, rehearsed, budget_s, log)
+                code = process.exit_code if process is not None else None
+        return self._told(job_arn, rehearsed, self._facts(budget_s, log, code))
 
     @contextlib.contextmanager
     def _agent(self, endpoint: str) -> Iterator[tuple[Door, AgentProcess | None]]:
@@ -126,6 +138,8 @@ class _Rehearsal:
                 process = stack.enter_context(AgentProcess(settings.agent, environment, log))
                 is_up = process.wait(self._prepared.terms.listen_s)
                 url, state = process.url, settings.agent if is_up else "it does not listen"
+                if process.exit_code is not None:
+                    state = f"it ended with exit code {process.exit_code}; its log: {log}"
             self._say(f"agent        {url} ({state})")
             door = Door(url)
             stack.enter_context(self._served(door))
@@ -192,16 +206,10 @@ class _Rehearsal:
         from rft_agent_sdk.mtrl.job import describe_job
 
         self._cloud.runner = runner
-        name = f"rehearsal-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-        document = self._document(clients)
+        request = self._request(clients)
+        name = request["JobName"]
         with told("the job cannot be created"):
-            clients("sagemaker").create_job(
-                JobName=name,
-                RoleArn=self._cloud.role_arn("JobRole"),
-                JobCategory="AgentRFT",
-                JobConfigSchemaVersion="1.0.0",
-                JobConfigDocument=json.dumps(document),
-            )
+            clients("sagemaker").create_job(**request)
         record = self._cloud.jobs[name]
         self._say(f"job          {record.arn}")
         try:
@@ -217,38 +225,53 @@ class _Rehearsal:
             raise RftError(f"job {name} ended as {record.status} before it was played")
         return record.arn
 
-    def _document(self, clients: Clients) -> JSON:
-        """Upload the data, make all that a job's document names, and return the document."""
-        cloud, model = self._cloud, self._settings.model
+    def _request(self, clients: Clients) -> JSON:
+        """Upload the data, make all that a job's document names, and return the CreateJob of a launch.
+
+        Raises:
+            UsageError: The local AWS trains no such model.
+        """
+        from rft_agent_sdk.mtrl.agent_arn import parse_agent
+        from rft_agent_sdk.mtrl.launch_document import Resolved, job_request
+        from rft_agent_sdk.mtrl.launch_spec import LaunchSpec
+
+        cloud, prepared, model = self._cloud, self._prepared, self._settings.model
         if model not in cloud.hub.models:
             known = ", ".join(cloud.hub.models)
             raise UsageError(f"{cloud.region} trains no model {model!r}: it trains {known}")
         cloud.make_bucket(BUCKET)
-        channels = []
-        named = (("train", self._prepared.train), ("validation", self._prepared.validation))
-        for name, data in named:
-            if data is not None:
-                key = f"{name}/{data.name}"
-                clients("s3").put_object(Bucket=BUCKET, Key=key, Body=data.played)
-                source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/{key}"}
-                channels.append({"ChannelName": name, "DataSource": {"S3DataSource": source}})
-        output, checkpoints = (cloud.make_model_package_group(name).arn for name in _GROUPS)
-        runtime = {"AgentRuntimeArn": cloud.runtime_arn(RUNTIME_ID), "Qualifier": "DEFAULT"}
-        return {
-            "AgentConfig": {"BedrockAgentCoreConfig": runtime},
-            "InputDataConfig": channels,
-            "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/output"},
-            "ModelPackageConfig": {
-                "OutputModelPackageGroupArn": output,
-                "IntermediateCheckpointModelPackageGroupArn": checkpoints,
-            },
-            "TrainingConfig": {
-                "BaseModelArn": cloud.hub.arn_of(model),
-                "MlflowConfig": {"MlflowResourceArn": cloud.make_mlflow_app("rehearsal").arn},
-                "AcceptEula": True,
-                **({"HyperParameters": self._prepared.sent} if self._prepared.sent else {}),
-            },
-        }
+        for name in _GROUPS:
+            cloud.make_model_package_group(name)
+        spec = LaunchSpec(
+            model=model,
+            region=cloud.region,
+            role=cloud.role_arn("JobRole"),
+            s3_output=f"s3://{BUCKET}/output",
+            output_group=_GROUPS[0],
+            checkpoint_group=_GROUPS[1],
+            mlflow_app=cloud.make_mlflow_app("rehearsal").arn,
+            accept_eula=True,
+            job_name="rehearsal",
+        )
+        train = self._uploaded(clients, "train", prepared.train)
+        held_out = prepared.validation
+        found = Resolved(
+            model,
+            cloud.hub.arn_of(model),
+            parse_agent(cloud.runtime_arn(RUNTIME_ID)),
+            train,
+            self._uploaded(clients, "validation", held_out) if held_out else None,
+            prepared.chosen,
+            prepared.rules,
+        )
+        return job_request(spec, found, datetime.now(UTC))
+
+    def _uploaded(self, clients: Clients, channel: str, data: Data) -> LaunchData:
+        from rft_agent_sdk.mtrl.launch_data import LaunchData
+
+        key = f"{channel}/{data.name}"
+        clients("s3").put_object(Bucket=BUCKET, Key=key, Body=data.played)
+        return LaunchData(channel, f"s3://{BUCKET}/{key}", len(data.prompts))
 
     def _tracker(self) -> Tracker:
         """Return where metrics go besides the local AWS: a JSONL file, and MLflow where it is installed."""
@@ -265,29 +288,36 @@ class _Rehearsal:
         self._notes.append(f"curves: mlflow ui --backend-store-uri {place}")
         return Trackers([jsonl, mlflow])
 
-    def _told(self, job_arn: str, rehearsed: Rehearsed, budget_s: float | None, log: str) -> Report:
+    def _facts(self, budget_s: float | None, log: str, exit_code: int | None) -> Facts:
         from rft_agent_sdk.mtrl.models import find_model
-        from rft_agent_sdk.mtrl.plan import check_plan
         from rft_agent_sdk.mtrl.rehearsal_causes import Facts
+
+        settings, model = self._settings, find_model(self._settings.model)
+        return Facts(
+            settings.agent_url or settings.agent,
+            self._prepared.terms,
+            str(settings.dataset or "the dataset"),
+            budget_s,
+            model.max_sequence_length if model else Facts("").max_context,
+            log,
+            exit_code,
+        )
+
+    def _told(self, job_arn: str, rehearsed: Rehearsed, facts: Facts) -> Report:
+        from rft_agent_sdk.mtrl.plan import check_plan
         from rft_agent_sdk.mtrl.rehearsal_findings import find
         from rft_agent_sdk.mtrl.rehearsal_projection import measure, project
         from rft_agent_sdk.mtrl.rehearsal_report import Report
 
         prepared, settings = self._prepared, self._settings
-        model, job_plan = find_model(settings.model), prepared.job_plan
-        facts = Facts(
-            settings.agent_url or settings.agent,
-            prepared.terms,
-            str(settings.dataset or "the dataset"),
-            budget_s,
-            model.max_sequence_length if model else Facts("").max_context,
-            log,
-        )
+        job_plan = prepared.job_plan
         findings = find(rehearsed, facts, prepared.plan.sampling)
+        findings += self._rows
         if settings.dataset is not None:
             findings += check_plan(job_plan)
         projection = None
-        if measured := measure(rehearsed):
+        measured = measure(rehearsed)
+        if measured and job_plan.steps:
             projection = project(
                 measured,
                 job_plan,
@@ -295,6 +325,10 @@ class _Rehearsal:
                 model=settings.model,
                 region=settings.region,
                 prices=settings.prices,
+            )
+        elif not job_plan.steps:
+            self._notes.append(
+                f"the whole job is not projected: {job_plan.rows} rows make no step of {job_plan.batch_size} prompts"
             )
         notes = (*_differences(prepared), *self._notes, f"everything is in {settings.run_dir}")
         return Report(

@@ -45,7 +45,9 @@ def command(
     def show(event: LogEvent) -> None:
         stream = f"{event.stream}  " if streams else ""
         at = event.at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
-        click.echo(f"{at}Z  {stream}{event.message.rstrip()}")
+        line = f"{at}Z  {stream}{event.message.rstrip()}"
+        # A log holds what a program wrote, broken text too; which characters can be printed, the terminal says.
+        click.echo(line.encode("utf-8", "backslashreplace").decode("utf-8"))
 
     start = None if since is None else datetime.now(UTC) - timedelta(minutes=since)
     with Clients(region) as clients:

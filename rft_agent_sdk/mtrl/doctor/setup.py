@@ -77,6 +77,8 @@ class Setup:
     """A payload file; `None` takes `payload.json` of the root."""
     url: str | None = None
     """Where the agent is served on this machine, for the checks that ask it."""
+    endpoints: frozenset[str] = frozenset()
+    """URLs that AWS_ENDPOINT_URL* may name though they are not AWS's own: a VPC endpoint's, a stand-in's."""
     invoke: bool = False
     """Whether the deployed agent may be invoked: it costs an invocation or two."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)

@@ -246,6 +246,7 @@ MACHINE = [
     Fault("a proxy", env("HTTPS_PROXY", "http://me:hunter2@proxy.corp:3128"), "proxies", "proxy.corp:3128", "*.api.aws", WARNING),
     Fault("no CA bundle", env("AWS_CA_BUNDLE", "/nowhere/ca.pem"), "ca-bundle", "/nowhere/ca.pem", "Unset AWS_CA_BUNDLE"),
     Fault("calls go elsewhere", env("AWS_ENDPOINT_URL_IAM", "https://iam.example.com"), "aws-endpoints", "iam.example.com", "Unset", WARNING),
+    Fault("a stand-in answers for AWS", env("AWS_ENDPOINT_URL_SAGEMAKER", "http://127.0.0.1:4566"), "aws-endpoints", "say nothing of the account", "--endpoint URL", WARNING),
 ]  # fmt: skip
 PROJECT = [
     Fault("an account of the documentation", lambda w: w.edit("agentcore/aws-targets.json", lambda t: t[0].update(account="111122223333")), "agentcore-project", "111122223333", "aws sts get-caller-identity"),

@@ -218,6 +218,21 @@ def test_a_profile_that_is_not_there_is_told(monkeypatch):
     assert "nobody" in found.found
 
 
+def test_endpoints_of_aws_itself_and_those_that_are_meant_are_well():
+    named = {
+        "AWS_ENDPOINT_URL_S3": "https://bucket.vpce-1a2b.s3.us-west-2.vpce.amazonaws.com",
+        "AWS_ENDPOINT_URL_SAGEMAKERJOBRUNTIME": "https://job-runtime.sagemaker.us-west-2.api.aws",
+        "AWS_ENDPOINT_URL_IAM": "http://127.0.0.1:4566/",
+    }
+    meant = frozenset({"http://127.0.0.1:4566"})
+    chosen = choose(["aws-endpoints"])
+    assert examine(Setup(environ=named, endpoints=meant), chosen).checked[0].result is Result.OK
+    (found,) = examine(Setup(environ=named), chosen).checked
+    assert found.result is Result.WARNING
+    assert "AWS_ENDPOINT_URL_IAM=http://127.0.0.1:4566" in found.found
+    assert "AWS_ENDPOINT_URL_S3" not in found.found
+
+
 def test_an_account_that_cannot_be_reached_is_skipped(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")

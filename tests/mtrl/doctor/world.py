@@ -160,9 +160,12 @@ def sound(
         spec = json.loads((tmp_path / "agentcore/agentcore.json").read_text())
         variables = {one["name"]: one["value"] for one in spec["runtimes"][0]["envVars"]}
         cloud.runtimes[RUNTIME_ID] = Runtime(name="RftAgent_Wordle", environment=variables)
+        if has_account:
+            world.setup.endpoints |= {cloud.url}
         if has_agent:
             server = stack.enter_context(ScriptedServer(lambda seen, count: answers["job_runtime"]))
             monkeypatch.setenv("RFT_RUNTIME_ENDPOINT", server.url)
+            world.setup.endpoints |= {server.url}
             world.deploy(sampling_agent)
         yield world
 

@@ -6,7 +6,7 @@ import importlib.metadata
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ MIN_BOTOCORE = (1, 43, 37)
 """The first release with the operations of AgentRFT jobs."""
 MIN_NODE = 20
 _TOOL_S = 20.0
+_AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
 def python_version(setup: Setup) -> Answer:
@@ -177,12 +178,22 @@ def aws_endpoints(setup: Setup) -> Answer:
     }
     if not named:
         return "AWS's own"
-    told = ", ".join(f"{name}={_without_user(value)}" for name, value in named.items())
-    if all(_is_loopback(value) for value in named.values()):
-        return f"{told}: a rehearsal on this machine, not AWS"
+    odd = {
+        name: value
+        for name, value in named.items()
+        if value.rstrip("/") not in setup.endpoints and not _is_aws(value)
+    }
+    if not odd:
+        return f"{_listed(named)}: AWS's, or as meant"
+    here = (
+        "; what answers on this machine stands in for AWS, so that the other checks say nothing of the account that "
+        "a job would be launched in"
+        if any(map(_is_loopback, odd.values()))
+        else ""
+    )
     return warning(
-        f"{told}: calls go there and not to AWS's own endpoints",
-        "Unset these, unless they are meant, as a VPC endpoint's are.",
+        f"{_listed(odd)}: calls go there and not to AWS's own endpoints{here}",
+        "Unset these; name those that are meant with --endpoint URL.",
     )
 
 
@@ -310,6 +321,15 @@ def _without_user(url: str) -> str:
     netloc, slash, path = rest.partition("/") if sign else (url, "", "")
     shown = netloc.rpartition("@")[2]
     return f"{scheme}{sign}{shown}{slash}{path.partition('?')[0]}"[:100] if sign else shown[:100]
+
+
+def _listed(named: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={_without_user(value)}" for name, value in named.items())
+
+
+def _is_aws(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "https" and (parts.hostname or "").endswith(_AWS_HOSTS)
 
 
 def _is_loopback(url: str) -> bool:
