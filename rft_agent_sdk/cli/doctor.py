@@ -43,6 +43,13 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
     help="Payload of the smoke test.  [default: payload.json of the project]",
 )
 @click.option("--invoke", is_flag=True, help="Invoke the deployed agent, twice.")
+@click.option(
+    "--endpoint",
+    "endpoints",
+    multiple=True,
+    metavar="URL",
+    help="AWS_ENDPOINT_URL* may name this, as a stand-in's; repeatable.",
+)
 @click.option("--url", help="Ask an agent that is served on this machine, too.")
 @click.option(
     "--only", multiple=True, metavar="ID", help="Make this check or group only; repeatable."
@@ -102,6 +109,7 @@ def _setup(options: dict[str, Any], groups: set[str]) -> Setup:
         environment=options["environment"],
         payload=options["payload"],
         url=options["url"],
+        endpoints=frozenset(url.rstrip("/") for url in options["endpoints"]),
         invoke=options["invoke"],
     )
 
