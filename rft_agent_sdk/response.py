@@ -48,6 +48,7 @@ def response(rollout: Rollout, ending: Ending) -> JSON:
         ours["rescued"] = True
     if ending.error is not None:
         ours["error"] = redacted(shown(ending.error), rollout)
+        ours["error_type"] = type(ending.error).__name__
     if ending.notes:
         ours["notes"] = [redacted(note, rollout) for note in ending.notes]
     body["_rft"] = plain(ours)

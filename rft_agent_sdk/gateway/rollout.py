@@ -53,6 +53,8 @@ class Call:
     """Headers that tell something of the client; none that holds a secret."""
     body: Mapping[str, Any] = field(default_factory=dict)
     """The parsed body, but for the messages and tools of a sampling request."""
+    error: str = ""
+    """What a refused request was told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class Visit:
 
     async def refuse(self, refusal: Refusal) -> None:
         """Record the request as refused and say so in the route's shape."""
-        self.record(refusal.status)
+        self.record(refusal.status, refusal.message)
         body = refusal.written(self.shape)
         await self.exchange.reply(refusal.status, body, refusal.headers())
 
@@ -112,7 +112,7 @@ class Visit:
         self.record(None)
         await self.exchange.hang_up()
 
-    def record(self, status: int | None) -> None:
+    def record(self, status: int | None, error: str = "") -> None:
         """Add the request to its rollout's record, once, before anyone can have read the reply."""
         if self._is_recorded:
             return
@@ -129,6 +129,7 @@ class Visit:
                 name.decode(): given[name].decode("latin-1") for name in _TELLING if name in given
             },
             body=self.noted,
+            error=error,
         )
         if self.rollout is None:
             self.gateway.record_stray(call)
