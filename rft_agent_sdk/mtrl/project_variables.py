@@ -135,7 +135,14 @@ def _answers_at_once(runtime: JSON, code: Path | None) -> bool:
     entrypoint = get(runtime, "entrypoint", "").partition(":")[0]
     if code is None or not is_there((path := code / entrypoint).is_file):
         return False
-    return "background=True" in path.read_text(encoding="utf-8", errors="replace")
+    # With the doctor, which has a check of its own for it: one reading of the decorator, not two.
+    from rft_agent_sdk.mtrl.doctor.source import read_source
+
+    try:
+        source = read_source(path.read_text(encoding="utf-8", errors="replace"))
+    except (SyntaxError, ValueError):
+        return False
+    return any(one.handler_options.get("background") is True for one in source.entrypoints)
 
 
 def _budget(place: Place, text: str, lifetime_s: int, waits_s: float) -> Iterator[Finding]:

@@ -294,6 +294,7 @@ def rft(capsys, monkeypatch, tmp_path):
         "httpx",
         "openai",
         "sagemaker",
+        "sagemaker.config",
         "strands",
         "urllib3",
         "uvicorn",
@@ -408,13 +409,14 @@ def test_whether_a_job_was_created_may_stay_unknown_and_then_its_name_is_told(
     assert kept_locks(tmp_path) == [name]
 
 
-def test_a_job_that_was_refused_leaves_no_folder(rft, cloud, options, tmp_path):
+def test_a_job_that_was_refused_leaves_no_folder(rft, cloud, options, tmp_path, caplog):
     cloud.faults.add("sagemaker", "CreateJob", "ValidationException")
     code, _, noted = rft(*options, "--yes")
     assert code == 1
     assert "the job cannot be created: ValidationException" in noted
     assert cloud.jobs == {}
     assert kept_locks(tmp_path) == []
+    assert [one.name for one in caplog.records if one.name.startswith("sagemaker")] == []
 
 
 def test_two_launches_in_one_second_are_two_jobs(cloud):

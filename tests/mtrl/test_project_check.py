@@ -329,9 +329,21 @@ def test_a_budget_is_held_against_what_waits_for_the_rollout(project, seconds, s
 
 def test_a_budget_of_a_background_rollout_is_held_against_its_session(project):
     project.write(
-        "agentcore/app/main.py", MAIN + "handler(background=True)  # ROLLOUT_BUDGET_SECONDS"
+        "agentcore/app/main.py",
+        MAIN
+        + """# ROLLOUT_BUDGET_SECONDS, and no background=True here
+from rft_agent_sdk import rft_handler
+@app.entrypoint
+@rft_handler(app=app, background = False)
+async def invoke(payload):
+    return None
+""",
     )
     project.set(ROLLOUT_BUDGET_SECONDS="1800")
+    (finding,) = project.check()
+    assert finding.severity is Severity.ERROR
+    main = project.root / "agentcore/app/main.py"
+    main.write_text(main.read_text("utf-8").replace("= False", "= True"), "utf-8")
     (finding,) = project.check()
     assert finding.severity is Severity.WARNING
     project.runtime["lifecycleConfiguration"] = {"maxLifetime": 1800}

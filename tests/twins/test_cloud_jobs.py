@@ -3,6 +3,9 @@
 import json
 import threading
 
+import pytest
+from botocore.exceptions import ClientError
+
 from rft_agent_sdk.twins.cloud import FailsWith, StopRequested, WalkThrough, trust
 from tests.twins.cloud_play import ended, playing, refused
 
@@ -80,8 +83,21 @@ def test_a_role_that_the_service_cannot_take_on_fails_the_job_after_it_was_creat
     assert ended(play.create("second")).failure_reason.startswith(
         "Could not assume role arn:aws:iam"
     )
-    missing = "arn:aws:iam::123456789012:role/Nobody"
-    assert missing in ended(play.create("third", RoleArn=missing)).failure_reason
+
+
+def test_what_a_job_names_and_nobody_has_is_refused_at_once(play):
+    for role in ("arn:aws:iam::123456789012:role/Nobody", "arn:aws:iam::999999999999:role/JobRole"):
+        with pytest.raises(ClientError, match="is no role of account 123456789012"):
+            play.create(RoleArn=role)
+    document = play.document()
+    document["AgentConfig"]["BedrockAgentCoreConfig"]["Qualifier"] = "training"
+    with pytest.raises(ClientError, match="endpoint training of"):
+        play.create(document=document)
+    document = play.document()
+    document["OutputDataConfig"]["S3OutputPath"] = "s3://nowhere/out"
+    with pytest.raises(ClientError, match="'nowhere', which does not exist"):
+        play.create(document=document)
+    assert play.cloud.jobs == {}
 
 
 def test_a_job_without_data_fails_where_it_downloads(play):

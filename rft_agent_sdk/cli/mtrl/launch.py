@@ -70,12 +70,14 @@ def command(
     from rft_agent_sdk.mtrl.aws import Clients
     from rft_agent_sdk.mtrl.launch import load_sdk
 
-    # It logs every step of its own, whole documents among them.
-    logging.getLogger("sagemaker").setLevel(logging.WARNING)
     show, code = Show(as_json), 0
     work = _work(config, given, name, price_file)
     if not (dry_run or offline):
         load_sdk()
+        # It logs every step of its own, whole documents among them, and each refusal that is told here anyway. One
+        # part of it sets a level of its own.
+        for logger in ("sagemaker", "sagemaker.config"):
+            logging.getLogger(logger).setLevel(logging.CRITICAL)
     findings, plan, cost = work.run()
     show.findings([*work.names(), *findings], "before any call to AWS")
     if offline:

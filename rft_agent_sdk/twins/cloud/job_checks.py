@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rft_agent_sdk.twins.cloud.account import Account
@@ -29,6 +29,10 @@ class JobChecks:
     apps: MlflowApps
     agent_exists: Callable[[str], bool]
     """Whether there is such a runtime or function."""
+    endpoints: Callable[[str], Sequence[str]]
+    """Endpoints of a runtime."""
+    role_exists: Callable[[str], bool]
+    bucket_exists: Callable[[str], bool]
 
     def parse(self, body: JSON) -> JSON:
         """Return a CreateJob request's document, checked.
@@ -50,6 +54,7 @@ class JobChecks:
         if found:
             raise invalid(f"JobConfigDocument is not valid: {'; '.join(found)}")
         self._check_resources(document)
+        self._check_places(str(body["RoleArn"]), document)
         return dict(document)
 
     def _faults(self, category: str, document: JSON) -> Iterable[str]:
@@ -93,6 +98,23 @@ class JobChecks:
             storage = (group.managed or {}).get("ManagedStorageType") if group else "Restricted"
             if key.endswith("GroupArn") and storage != "Restricted":
                 yield f"{arn} must be made with ManagedStorageType Restricted for {model}"
+
+    def _check_places(self, role: str, document: JSON) -> None:
+        """Refuse what a job could not begin with.
+
+        Nobody says whether the service looks for these at CreateJob or fails the job later. The twin looks at once:
+        a launch that passes here has named things that are there.
+        """
+        if not self.role_exists(role):
+            raise invalid(f"RoleArn {role} is no role of account {self.account.id}")
+        config = document["AgentConfig"].get("BedrockAgentCoreConfig")
+        if config is not None:
+            qualifier = config.get("Qualifier", "DEFAULT")
+            if qualifier not in self.endpoints(config["AgentRuntimeArn"]):
+                raise _missing(f"endpoint {qualifier} of {config['AgentRuntimeArn']}")
+        bucket = document["OutputDataConfig"]["S3OutputPath"].removeprefix("s3://").split("/")[0]
+        if not self.bucket_exists(bucket):
+            raise invalid(f"S3OutputPath names the bucket {bucket!r}, which does not exist")
 
     def _check_resources(self, document: JSON) -> None:
         agent = _agent_arn(document)

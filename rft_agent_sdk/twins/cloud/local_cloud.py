@@ -83,7 +83,16 @@ class LocalCloud:
         """The data plane of runtimes: `start_s`, `sessions`."""
         self.hub = Hub(self._account, self._s3)
         """The models: `arn_of`, `models`."""
-        checks = JobChecks(self._account, self.hub, self._packages, self._apps, self._has_agent)
+        checks = JobChecks(
+            self._account,
+            self.hub,
+            self._packages,
+            self._apps,
+            self._has_agent,
+            endpoints=self._endpoints_of,
+            role_exists=lambda arn: self._directory.role_of(arn) is not None,
+            bucket_exists=lambda name: name in self._s3.buckets,
+        )
         self._jobs = Jobs(
             self._account,
             checks,
@@ -298,6 +307,10 @@ class LocalCloud:
 
     def _has_agent(self, arn: str) -> bool:
         return (self._runtimes.find(arn) or self._functions.find(arn)) is not None
+
+    def _endpoints_of(self, arn: str) -> tuple[str, ...]:
+        runtime = self._runtimes.find(arn)
+        return runtime.endpoints if runtime else ()
 
     def _services(self) -> dict[str, Mapping[str, Handler]]:
         sagemaker = {
