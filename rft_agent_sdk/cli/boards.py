@@ -33,6 +33,12 @@ def board(rows: Sequence[tuple[str, str]]) -> Text:
     return Text("\n").join(tiles(row) for row in rows)
 
 
+def squares(rows: Sequence[tuple[str, str]], whose: str) -> str:
+    """Return the marks of a board without its letters, each row on one line."""
+    lines = ["".join(_LETTERS.get(mark, " ") for mark in marks) for _, marks in rows]
+    return "\n".join(f"  {whose} {number}: {line}" for number, line in enumerate(lines, start=1))
+
+
 def reward_line(reward: Reward) -> str:
     """Return a reward with its components on one line."""
     return f"reward {reward.total:+.3f}{components(reward.components)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,9 +45,12 @@ def command(
     from rft_agent_sdk.training.files import locked
 
     composing.check_local()
+    if logging.getLogger().level > logging.DEBUG:  # not asked to be verbose: the bars tell enough
+        logging.getLogger("rft_agent_sdk").setLevel(logging.WARNING)
     # Threads that spin while they wait would take the cores from the agent. Before torch is loaded, or never.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if resume and run_dir is None:
         raise UsageError("--resume needs to know which run: name its folder by --run-dir")
     folder = run_dir or Path("runs", datetime.now(UTC).strftime("learn-%Y%m%d-%H%M%S"))

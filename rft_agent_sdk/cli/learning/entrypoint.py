@@ -1,4 +1,4 @@
-"""The deployed entrypoint, served here as processes of its own: an agent by a URL, as any other."""
+"""The deployed entrypoint, served here as a process of its own: an agent by a URL, as any other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from typing import Any
 from rft_agent_sdk.cli.inputs import ENTRYPOINT
 from rft_agent_sdk.errors import RftError, UsageError
 
+_SERVER = "rft_agent_sdk.cli.learning.leash"
 _START_S = 90.0
 
 
 @contextmanager
-def served(environment: str, processes: int = 1, entrypoint: str = ENTRYPOINT) -> Iterator[str]:
+def served(environment: str, entrypoint: str = ENTRYPOINT) -> Iterator[str]:
     """Serve the entrypoint on loopback; yield its URL.
 
     Raises:
@@ -33,12 +34,12 @@ def served(environment: str, processes: int = 1, entrypoint: str = ENTRYPOINT) -
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    command = [sys.executable, "-m", "uvicorn", "main:app", "--port", str(port)]
-    command += ["--app-dir", str(Path(entrypoint).parent), "--log-level", "warning"]
+    command = [sys.executable, "-m", _SERVER, str(Path(entrypoint).parent), str(port)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
-            [*command, "--workers", str(processes)],
+            command,
             env={**kept, "RFT_ENVIRONMENT": environment, "AWS_EC2_METADATA_DISABLED": "true"},
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
         )
@@ -52,6 +53,8 @@ def served(environment: str, processes: int = 1, entrypoint: str = ENTRYPOINT) -
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], port: int, log: Any) -> None:

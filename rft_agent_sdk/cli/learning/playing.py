@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rft_agent_sdk.cli import composing
-from rft_agent_sdk.cli.grpo import rollout_settings
+from rft_agent_sdk.cli.grpo import Open, rollout_settings
 from rft_agent_sdk.cli.learning.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -59,11 +59,13 @@ def config_of(recipe: Recipe, policy: Path, folder: Path, agent_url: str, **more
 
 
 @asynccontextmanager
-async def playing(config: Config) -> AsyncIterator[Playing]:
+async def playing(
+    config: Config, open_engine: Open = composing.open_engine
+) -> AsyncIterator[Playing]:
     """Open an engine, sample its weights, and play with them over the agent; the engine is stopped at the end."""
     from rft_agent_sdk.training.rollouts import Rollouts
 
-    engine = await composing.open_engine(config)
+    engine = await open_engine(config)
     try:
         capture = composing.capture(config, engine)
         capture.bind(await engine.save_weights_and_get_sampling_client(), 0)

@@ -35,8 +35,6 @@ class Recipe:
     """What the numbers below were scaled to."""
     threads: int = 2
     """Of torch, where it trains."""
-    agents: int = 1
-    """Processes that the entrypoint is served by."""
     concurrency: int = 64
     """Rollouts at one time."""
     held_out: int = 200
@@ -57,7 +55,7 @@ class Recipe:
     """Shares of the teacher's games that begin after 0, 1, 2 ... guesses."""
     imitation_passes: float = 10.0
     """Times that each captured game is trained on."""
-    imitation_tokens: int = 6000
+    imitation_tokens: int = 2000
     """Tokens of one step of imitation."""
     imitation_rate: float = 2e-3
     """Highest learning rate of imitation; it falls to almost nothing along a cosine."""

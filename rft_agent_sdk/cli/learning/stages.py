@@ -6,10 +6,12 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rft_agent_sdk.cli import composing
+from rft_agent_sdk.cli.grpo import Open
 from rft_agent_sdk.cli.learning import playing, tasks
 from rft_agent_sdk.cli.learning.entrypoint import served
 from rft_agent_sdk.cli.learning.progress import Progress
@@ -19,6 +21,9 @@ from rft_agent_sdk.cli.policies import find_policy
 from rft_agent_sdk.environment import load_environment
 from rft_agent_sdk.types import JSON, SamplingParams
 
+if TYPE_CHECKING:
+    from rft_agent_sdk.training.advantages import Advantages
+
 SETTINGS = {"serving": 0.0, "training": 1.0}
 """Temperatures of an evaluation: as a policy is served, greedily, and as GRPO samples it."""
 _CHUNK = 256
@@ -26,13 +31,16 @@ _CHUNK = 256
 _Stage = Callable[[Record, str], Awaitable[JSON]]
 
 
-async def learn(record: Record) -> None:
-    """Do every stage that is not done; the record knows of each that is."""
+async def learn(record: Record, last: str = "") -> None:
+    """Do every stage that is not done, up to the last one wanted; the record knows of each that is."""
     recipe = record.recipe
-    with served(recipe.environment, recipe.agents) as url:
-        for name, stage in STAGES.items():
+    names = list(STAGES)
+    wanted = names[: names.index(last) + 1] if last else names
+    with served(recipe.environment) as url:
+        for name in wanted:
             if name in record.stages:
                 continue
+            stage = STAGES[name]
             started = time.monotonic()
             result = await stage(record, url)
             spent = round(time.monotonic() - started, 1)
@@ -150,8 +158,21 @@ async def _imitate(record: Record, url: str) -> JSON:
     return {"policy": _within(record, policy), "steps": steps, "datums": len(datums)}
 
 
-async def _reinforce(record: Record, url: str) -> JSON:
-    """Train on the environment's own reward, from what imitation gave."""
+async def reinforce(
+    record: Record,
+    url: str,
+    *,
+    open_engine: Open = composing.open_engine,
+    advantage: Callable[[Any], Advantages] | None = None,
+) -> JSON:
+    """Train on the environment's own reward, from what imitation gave.
+
+    Args:
+        record: The run; it has been imitated in.
+        url: Where the agent is.
+        open_engine: Starts the engine.
+        advantage: In place of the recipe's.
+    """
     from rft_agent_sdk.cli.grpo import loop_settings
     from rft_agent_sdk.training.checkpoint import RunFolder
     from rft_agent_sdk.training.dataset import Epochs, Row
@@ -172,10 +193,11 @@ async def _reinforce(record: Record, url: str) -> JSON:
     progress = Progress("grpo", math.ceil(len(rows) / recipe.step_tasks), done=done, shown=_SHOWN)
     metrics = JsonlTracker(folder.metrics, resume_after=done)
     with composing.closing(Trackers([metrics, progress])) as trackers:
-        async with playing.playing(config) as at:
-            run = Run(
-                at.engine, at.rollouts, at.bind, dataset, loop_settings(config), trackers, folder
-            )
+        async with playing.playing(config, open_engine) as at:
+            settings = loop_settings(config)
+            if advantage is not None:
+                settings = replace(settings, advantage=advantage)
+            run = Run(at.engine, at.rollouts, at.bind, dataset, settings, trackers, folder)
             if (
                 dataset.epoch >= dataset.epochs and checkpoint is not None
             ):  # killed after the last step
@@ -214,7 +236,7 @@ STAGES: dict[str, _Stage] = {
     "teacher": _watch,
     "imitation": _imitate,
     "after_imitation": _evaluate,
-    "grpo": _reinforce,
+    "grpo": reinforce,
     "after_grpo": _evaluate,
 }
 """By name, in order."""
