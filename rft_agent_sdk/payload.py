@@ -114,9 +114,7 @@ def parse_request(payload: object) -> RolloutRequest:
 
 def is_self_check(payload: object) -> bool:
     """Whether a request asks the agent about itself, and for nothing else: `{"rft_doctor": true}`."""
-    return (
-        isinstance(payload, Mapping) and len(payload) == 1 and payload.get("rft_doctor") is True
-    )
+    return isinstance(payload, Mapping) and len(payload) == 1 and payload.get("rft_doctor") is True
 
 
 def _unwrap(payload: object) -> JSON:

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rft_agent_sdk.mtrl.findings import Finding, Place
 from rft_agent_sdk.mtrl.project_runtime import python_of
@@ -202,8 +203,9 @@ def _installed(place: Place, runtime: JSON, code: Path) -> Iterator[Finding]:
     except (OSError, ValueError) as error:
         yield place.error("pyproject-unreadable", f"it is no TOML: {error}", "Correct it.")
         return
-    project = get(document, "project", {})
-    requirements = [one for one in get(project, "dependencies", []) if isinstance(one, str)]
+    project: JSON = get(document, "project", {})
+    listed: list[Any] = get(project, "dependencies", [])
+    requirements = [one for one in listed if isinstance(one, str)]
     yield from _python_fits(place.at("requires-python"), project, runtime)
     names = set()
     for text in requirements:
@@ -239,8 +241,10 @@ def _requirement(place: Place, text: str, name: str, version: str) -> Iterator[F
 
 def _python_fits(place: Place, project: JSON, runtime: JSON) -> Iterator[Finding]:
     wanted, python = get(project, "requires-python", ""), python_of(runtime)
-    minor = int(python.partition(".")[2]) if python and re.fullmatch(r"3\.\d+", python) else None
-    for bound in _BOUND.finditer(wanted) if minor is not None else ():
+    if not python or not re.fullmatch(r"3\.\d+", python):
+        return
+    minor = int(python.partition(".")[2])
+    for bound in _BOUND.finditer(wanted):
         if (minor < int(bound["minor"])) == (bound["sign"] == ">="):
             yield place.error(
                 "requires-python",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 from rft_agent_sdk.mtrl.findings import Finding, Place
 from rft_agent_sdk.mtrl.project_shape import NESTED, RUNTIME, get, unfit
@@ -179,7 +180,7 @@ def _network(place: Place, runtime: JSON) -> Iterator[Finding]:
 
 def _vpc(place: Place, config: JSON) -> Iterator[Finding]:
     for key, form in _NETWORK.items():
-        ids = get(config, key, [])
+        ids: list[Any] = get(config, key, [])
         where = place.at(key)
         if not 1 <= len(ids) <= 16:
             yield where.error(
@@ -227,7 +228,7 @@ def _life(place: Place, life: JSON) -> Iterator[Finding]:
 def _policies(
     place: Place, runtime: JSON, code: Path | None, partitions: set[str]
 ) -> Iterator[Finding]:
-    entries = get(runtime, "additionalPolicies", [])
+    entries: list[Any] = get(runtime, "additionalPolicies", [])
     where = place.at("additionalPolicies")
     may_report = False
     for entry in entries:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rft_agent_sdk.mtrl.findings import Finding, Place
 from rft_agent_sdk.mtrl.project_code import is_there
@@ -40,7 +41,7 @@ def check_variables(
 ) -> Iterator[Finding]:
     """Yield what is wrong with a runtime's variables; no finding holds a value that could be a secret."""
     variables: dict[str, str] = {}
-    entries = get(runtime, "envVars", [])
+    entries: list[Any] = get(runtime, "envVars", [])
     where = place.at("envVars")
     if len(entries) > MAX_VARIABLES:
         yield where.error(
@@ -97,7 +98,7 @@ def _settings(
 ) -> Iterator[Finding]:
     """Yield the settings of our own that mean nothing, or not what was meant."""
     if "ROLLOUT_BUDGET_SECONDS" in variables:
-        life = get(runtime, "lifecycleConfiguration", {})
+        life: JSON = get(runtime, "lifecycleConfiguration", {})
         lifetime_s = get(life, "maxLifetime", LIFETIME_S[1])
         waits_s = math.inf if _answers_at_once(runtime, code) else SYNCHRONOUS_S
         yield from _budget(

@@ -102,4 +102,4 @@ def test_a_model_is_found_by_any_of_its_names_and_two_names_of_one_are_refused()
     with pytest.raises(UsageError, match="is there twice"):
         read_prices({"openai/gpt-oss-20b": entry, "openai-reasoning-gpt-oss-20b": entry}, "p.yaml")
     with pytest.raises(UsageError, match="wanted names of models as keys, got 20"):
-        read_prices({20: entry}, "p.yaml")
+        read_prices({20: entry}, "p.yaml")  # type: ignore[dict-item]
