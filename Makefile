@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-local bench lock clean
+.PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-local learn bench lock clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ test-managed: .venv-sagemaker/.installed  ## What stands on the real sagemaker-t
 
 test-local: .venv-local/.installed  ## The engine on torch; needs the registry
 	.venv-local/bin/pytest -m local tests/local tests/training tests/twins
+
+learn: .venv-local/.installed  ## Watch a small policy learn Wordle here: half an hour on two cores; needs the registry
+	.venv-local/bin/rft learn $(LEARN)
 
 # The toolkit reads tool calls as transformers did before 5.13; its example agents stand on strands.
 .venv-peers/.installed: Makefile
