@@ -153,6 +153,37 @@ async def test_what_is_refused_leaves_the_engine_usable_and_a_failure_does_not(e
         await engine.optim_step(ADAM)
 
 
+async def test_a_cancelled_pass_ends_before_the_next_operation_and_the_weights_can_be_saved(engine):
+    client = await engine.save_weights_and_get_sampling_client()
+    datums = await sampled_datums(client, 4) * 100
+    before = engine.trainer.optimizer.weights()
+    running = asyncio.create_task(engine.forward_backward(datums, "ppo"))
+    await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    name = await engine.save_state("rescued")
+    assert engine.trainer.optimizer.gradient_norm() > 0  # the pass had come to its end
+    await engine.load_state(name)
+    assert all(
+        torch.equal(one, before[key]) for key, one in engine.trainer.optimizer.weights().items()
+    )
+    assert engine.trainer.optimizer.gradient_norm() == 0
+
+
+async def test_a_cancelled_step_leaves_it_open_what_the_weights_are(engine):
+    client = await engine.save_weights_and_get_sampling_client()
+    await engine.forward_backward(await sampled_datums(client, 4), "ppo")
+    running = asyncio.create_task(engine.optim_step(ADAM))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    with pytest.raises(EngineError, match="optim_step was cancelled"):
+        await engine.save_state("rescued")
+
+
 async def test_a_model_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UsageError, match="nowhere"):
         await LocalEngine.open(settings_of(tmp_path / "nowhere", tmp_path))

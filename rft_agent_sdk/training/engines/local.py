@@ -102,7 +102,9 @@ class LocalEngine(Engine):
 
     async def optim_step(self, params: AdamParams) -> StepMetrics:
         """Take one step of AdamW; the learning rate rises over the warm-up's steps."""
-        return await self._perform("optim_step", lambda: self._trainer.step(params))
+        return await self._perform(
+            "optim_step", lambda: self._trainer.step(params), changes_weights=True
+        )
 
     async def save_weights_and_get_sampling_client(self) -> SamplingClient:
         """Copy the weights, and return what samples the copy."""
@@ -121,6 +123,7 @@ class LocalEngine(Engine):
         about = await self._perform(
             "load_state",
             lambda: load_state(self._trainer, Path(name), with_optimizer=with_optimizer),
+            changes_weights=True,
         )
         self._decoder.seeds_from(int(about.get("seeds", 0)))
 
@@ -163,24 +166,42 @@ class LocalEngine(Engine):
         number = max(taken, default=0) + 1
         return folder / f"{kind}-{number:04d}-{said or 'unnamed'}"
 
-    async def _perform(self, what: str, work: Callable[[], _T]) -> _T:
-        """Run one operation on a thread; on a failure, find out whether the engine can go on."""
-        async with self._turn:
-            if self._broken is not None or self._is_stopped:
-                why = self._broken or "it was stopped"
-                raise EngineError(f"{what}: the engine cannot go on: {why}")
-            try:
-                return await on_thread(
-                    work, self._settings.operation_timeout_s, name=f"rft-local-{what}"
-                )
-            except (UsageError, EngineError):
-                raise
-            except TimeoutError as error:
-                self._broken = f"{what} did not end in time"
-                raise EngineError(f"{what}: {error}") from error
-            except RuntimeError as error:  # torch's own, out of memory among them
-                self._broken = f"{what} failed"
-                raise EngineError(f"{what} failed: {type(error).__name__}: {error}") from error
-            except asyncio.CancelledError:
+    async def _perform(
+        self, what: str, work: Callable[[], _T], *, changes_weights: bool = False
+    ) -> _T:
+        """Run one operation on a thread; on a failure, find out whether the engine can go on.
+
+        Nobody can stop a thread: where the caller is cancelled, the operation ends all the same, and the next one
+        waits for it. Only of one that changes the weights is it then not known how far it came.
+        """
+        await self._turn.acquire()
+        running = asyncio.ensure_future(self._run(what, work))
+        running.add_done_callback(self._ended)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if changes_weights:
                 self._broken = f"{what} was cancelled while it ran"
-                raise
+            raise
+
+    def _ended(self, done: asyncio.Future[Any]) -> None:
+        self._turn.release()
+        if not done.cancelled():
+            done.exception()  # heard of, also where nobody waits any more
+
+    async def _run(self, what: str, work: Callable[[], _T]) -> _T:
+        if self._broken is not None or self._is_stopped:
+            why = self._broken or "it was stopped"
+            raise EngineError(f"{what}: the engine cannot go on: {why}")
+        try:
+            return await on_thread(
+                work, self._settings.operation_timeout_s, name=f"rft-local-{what}"
+            )
+        except (UsageError, EngineError):
+            raise
+        except TimeoutError as error:
+            self._broken = f"{what} did not end in time"
+            raise EngineError(f"{what}: {error}") from error
+        except RuntimeError as error:  # torch's own, out of memory among them
+            self._broken = f"{what} failed"
+            raise EngineError(f"{what} failed: {type(error).__name__}: {error}") from error
