@@ -174,3 +174,19 @@ def test_the_quick_run_goes_through_every_stage(tmp_path):
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["evaluations"]["before"]["held_out/serving"]["solved"] == 0
     assert (tmp_path / "run" / "report.md").is_file()
+
+
+def test_a_person_races_the_policy_of_a_run(imitated):
+    environment = "tests.local.three_words:environment"
+    asked = ["play", "--environment", environment, "--against", str(imitated), "--seed", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rft_agent_sdk.cli", *asked],
+        input="six\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "reward +1.000" in done.stdout.partition("the policy\n")[0]
+    assert done.stdout.rstrip().endswith(("You were better.", "A draw."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -87,10 +88,31 @@ async def _watch(record: Record, url: str) -> JSON:
     from rft_agent_sdk.training.evaluate import is_solved
     from rft_agent_sdk.trajectory import read_jsonl, write_jsonl
 
-    recipe, path = record.recipe, _games_file(record)
+    path = _games_file(record)
+    if not path.exists():
+        parts = await _captured(record, url)
+        draft = path.with_suffix(".part")
+        write_jsonl(draft, (one for part in parts for one in read_jsonl(part)))
+        draft.replace(path)
+    shutil.rmtree(_parts_folder(record), ignore_errors=True)
+    games = list(read_jsonl(path))
+    return {
+        "games": len(games),
+        "solved": sum(map(is_solved, games)) / len(games),
+        "turns": sum(one.turns for one in games) / len(games),
+        "tokens": sum(len(sample.token_ids) for one in games for sample in one.samples),
+        "trained_tokens": sum(one.trained_tokens for one in games),
+    }
+
+
+async def _captured(record: Record, url: str) -> list[Path]:
+    """Return the files of all games, those of a run that was stopped among them."""
+    from rft_agent_sdk.trajectory import write_jsonl
+
+    recipe = record.recipe
     lessons = tasks.rows(tasks.Tasks.read(_tasks_file(record)).lessons)
     chunks = [lessons[at : at + _CHUNK] for at in range(0, len(lessons), _CHUNK)]
-    folder = path.with_suffix("")
+    folder = _parts_folder(record)
     folder.mkdir(exist_ok=True)
     parts = [folder / f"{number:05d}.jsonl" for number in range(len(chunks))]
     progress = Progress("teacher", len(lessons), done=_CHUNK * sum(map(Path.exists, parts)))
@@ -106,18 +128,7 @@ async def _watch(record: Record, url: str) -> JSON:
                 draft.replace(part)
             progress.at(min(len(lessons), number * _CHUNK))
     progress.close()
-    games = [one for part in parts for one in read_jsonl(part)]
-    write_jsonl(path, games)
-    for part in parts:
-        part.unlink()
-    folder.rmdir()
-    return {
-        "games": len(games),
-        "solved": sum(map(is_solved, games)) / len(games),
-        "turns": sum(one.turns for one in games) / len(games),
-        "tokens": sum(len(sample.token_ids) for one in games for sample in one.samples),
-        "trained_tokens": sum(one.trained_tokens for one in games),
-    }
+    return parts
 
 
 async def _imitate(record: Record, url: str) -> JSON:
@@ -262,3 +273,7 @@ def _tasks_file(record: Record) -> Path:
 
 def _games_file(record: Record) -> Path:
     return record.folder / "games.jsonl"
+
+
+def _parts_folder(record: Record) -> Path:
+    return record.folder / "games"
