@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 _NAME = "rft_rows"
 _KNOWN = frozenset({"dropout", "scaling", "sliding_window", "position_ids", "cache", "use_cache"})
@@ -21,6 +22,7 @@ def install(core: Any) -> None:
     """Let a model that is only sampled use it, where it gains something."""
     if core.device.type == "cpu" and core.config._attn_implementation == "sdpa":
         AttentionInterface.register(_NAME, rows_attention)
+        AttentionMaskInterface.register(_NAME, sdpa_mask)  # for passes without a cache
         core.set_attn_implementation(_NAME)
 
 

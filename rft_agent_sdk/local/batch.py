@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rft_agent_sdk.errors import EngineError
+from rft_agent_sdk.errors import EngineError, UsageError
 from rft_agent_sdk.local.cache import Masks, RowCache, Slabs, rounded
 from rft_agent_sdk.local.choose import choose
 from rft_agent_sdk.local.model import LocalModel
@@ -42,6 +42,27 @@ class Batch:
         """Each in the row of its index."""
         self.read = self.sampled = 0
         """Tokens read from prompts, and sampled, so far."""
+
+    def check(self) -> None:
+        """Make sure that this kind of model says the same with the cache as without. Leaves the batch empty.
+
+        Raises:
+            UsageError: It does not.
+        """
+        ids = np.arange(12)[None] % self._model.vocab_size
+        self._cache.reserve(1, 12)
+        found = [
+            self._forward(0, ids[:, start:end], np.arange(start, end)[None])
+            for start, end in ((0, 5), (5, 6), (6, 12))
+        ]
+        whole = self._model.core(torch.from_numpy(ids).to(self._model.device), use_cache=False)
+        wanted = torch.log_softmax(whole.logits[0, [4, 5, 11]].float(), dim=-1)
+        apart = float((torch.log_softmax(torch.cat(found), dim=-1) - wanted).abs().mean())
+        if not apart < (1e-3 if self._model.dtype == torch.float32 else 0.2):
+            raise UsageError(
+                f"wanted a model that says the same with a cache as without, got {type(self._model.core).__name__}, "
+                f"whose log-probabilities differ by {apart:.3g} on average: it cannot be sampled here"
+            )
 
     def admit(self, turns: Sequence[Turn]) -> None:
         """Read the prompts of more turns, and sample the first token of each."""

@@ -183,13 +183,15 @@ class Masks:
         Raises:
             UsageError: One kind is neither full nor sliding attention.
         """
-        kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+        kinds = set(getattr(model.config, "layer_types", None) or ())
         if unknown := kinds - {"full_attention", "sliding_attention"}:
             raise UsageError(
                 f"wanted a model of full or sliding attention, got layers of {sorted(unknown)}"
             )
-        self._window = int(model.config.sliding_window) if "sliding_attention" in kinds else None
-        self._is_mapped = self._window is not None
+        self._is_mapped = "sliding_attention" in kinds
+        # Families that name no kinds of layers have a window in all of them, or in none.
+        window = getattr(model.config, "sliding_window", None)
+        self._window = int(window) if window and (self._is_mapped or not kinds) else None
         self._dtype = model.dtype
 
     def of(self, positions: Tensor, length: int, segments: Tensor | None = None) -> Any:
@@ -206,11 +208,12 @@ class Masks:
         sees = back >= 0
         if segments is not None:
             sees &= segments[:, :, None] == segments[:, None, :]
-        full = self._additive(sees)
-        if not self._is_mapped:
-            return full
+        if self._window is None:
+            return self._additive(sees)
         sliding = self._additive(sees & (back < self._window))
-        return {"full_attention": full, "sliding_attention": sliding}
+        if not self._is_mapped:
+            return sliding
+        return {"full_attention": self._additive(sees), "sliding_attention": sliding}
 
     def _additive(self, sees: Tensor) -> Tensor:
         least = torch.finfo(self._dtype).min

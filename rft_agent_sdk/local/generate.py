@@ -58,7 +58,7 @@ class Decoder:
             settings: Limits.
 
         Raises:
-            UsageError: A model whose layers keep something else than keys and values.
+            UsageError: A kind of model that cannot be sampled here.
         """
         self.settings = settings or SamplingSettings()
         self._holder = Holder(model)
@@ -66,6 +66,8 @@ class Decoder:
         self._slabs = Slabs.of(self._model)
         self._masks = Masks(self._model)
         self._shelf = Shelf(self.settings.kept_tokens)
+        with torch.inference_mode():
+            self._new_batch().check()
         self._pending: deque[tuple[Weights, Turn]] = deque()
         self._calls: deque[tuple[Weights, Callable[[LocalModel], Any], Future[Any]]] = deque()
         self._dropped: set[int] = set()

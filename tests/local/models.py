@@ -4,7 +4,16 @@ import random
 from dataclasses import dataclass
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from rft_agent_sdk.local.model import LocalModel, ModelSettings
 
@@ -42,6 +51,61 @@ def llama(*, seed=0, **settings) -> LocalModel:
     )
     torch.manual_seed(seed)
     return LocalModel(LlamaForCausalLM(config), None, ModelSettings("llama", **settings))
+
+
+def windowed(*, seed=0, **settings) -> LocalModel:
+    """A Qwen 3 of which the second layer sees eight tokens back."""
+    config = Qwen3Config(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=8,
+        max_position_embeddings=512,
+        use_sliding_window=True,
+        sliding_window=8,
+        max_window_layers=1,
+        initializer_range=0.3,
+    )
+    assert config.layer_types == ["full_attention", "sliding_attention"]
+    torch.manual_seed(seed)
+    return LocalModel(Qwen3ForCausalLM(config), None, ModelSettings("windowed", **settings))
+
+
+def mistral(*, seed=0, **settings) -> LocalModel:
+    """Every layer sees eight tokens back, and the config names no kinds of layers."""
+    config = MistralConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        sliding_window=8,
+        initializer_range=0.3,
+    )
+    torch.manual_seed(seed)
+    return LocalModel(MistralForCausalLM(config), None, ModelSettings("mistral", **settings))
+
+
+def granite(*, seed=0, **settings) -> LocalModel:
+    """Scales its logits after the head."""
+    config = GraniteConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        logits_scaling=3.0,
+        initializer_range=0.3,
+    )
+    torch.manual_seed(seed)
+    return LocalModel(GraniteForCausalLM(config), None, ModelSettings("granite", **settings))
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,25 @@ import random
 
 import pytest
 import torch
+from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 
 from rft_agent_sdk.errors import EngineError, UsageError
 from rft_agent_sdk.local.choose import Choosing
 from rft_agent_sdk.local.client import SamplingClient
 from rft_agent_sdk.local.generate import Decoder, SamplingSettings
+from rft_agent_sdk.local.model import LocalModel, ModelSettings
 from rft_agent_sdk.local.turns import Ask
 from rft_agent_sdk.local.weights import Weights
-from tests.local.models import VOCAB, llama, plain_logits, plain_logprobs, qwen3
+from tests.local.models import (
+    VOCAB,
+    granite,
+    llama,
+    mistral,
+    plain_logits,
+    plain_logprobs,
+    qwen3,
+    windowed,
+)
 
 pytestmark = pytest.mark.local
 
@@ -20,7 +31,7 @@ TOLERANCE = 2e-5
 """Nats in float32 between a cached and an uncached log-probability; about 2e-6 is seen."""
 
 
-@pytest.fixture(params=[qwen3, llama])
+@pytest.fixture(params=[qwen3, llama, windowed, mistral, granite])
 def model(request):
     return request.param()
 
@@ -335,3 +346,37 @@ def test_a_session_s_own_turns_come_before_what_others_have_read():
     again = decoder.submit(weights, Ask([*shared, 40, 41, *mine.tokens, 9], 4, session="mine"))
     assert again.result(30).reused == 35
     decoder.close()
+
+
+def test_a_kind_of_model_that_says_something_else_with_a_cache_is_refused(monkeypatch):
+    model = qwen3()
+    monkeypatch.setattr(
+        "rft_agent_sdk.local.cache.Masks.of",
+        lambda self, positions, length, segments=None: torch.zeros(1, 1, 1, length),
+    )
+    with pytest.raises(UsageError, match=r"Qwen3ForCausalLM.*cannot be sampled here"):
+        decoder_of(model)
+
+
+def test_layers_that_keep_a_state_are_refused():
+    config = Qwen3NextConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=64,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+        num_experts=2,
+        num_experts_per_tok=1,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        layer_types=["linear_attention", "full_attention"],
+    )
+    model = LocalModel(Qwen3NextForCausalLM(config), None, ModelSettings("next"))
+    with pytest.raises(UsageError, match="wanted a model of"):
+        decoder_of(model)

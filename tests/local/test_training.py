@@ -13,7 +13,17 @@ from rft_agent_sdk.local.model import LocalModel
 from rft_agent_sdk.local.trainer import Trainer, TrainerSettings
 from rft_agent_sdk.training.engines.base import AdamParams, Datum
 from rft_agent_sdk.training.loss import compute_loss
-from tests.local.models import VOCAB, Example, examples, llama, plain_logits, qwen3
+from tests.local.models import (
+    VOCAB,
+    Example,
+    examples,
+    granite,
+    llama,
+    mistral,
+    plain_logits,
+    qwen3,
+    windowed,
+)
 
 pytestmark = pytest.mark.local
 
@@ -73,9 +83,11 @@ def near_policy(model, sequences) -> list[Example]:
     return found
 
 
+@pytest.mark.parametrize("make", [qwen3, mistral, granite])
 @pytest.mark.parametrize("name", LOSSES)
-def test_losses_metrics_and_gradients_are_those_of_the_written_out_ones(name):
-    model = qwen3()
+def test_losses_metrics_and_gradients_are_those_of_the_written_out_ones(name, make):
+    model = make()
+    assert model.has_plain_head == (make is not granite)
     sequences = near_policy(model, examples(12))
     one = trainer(model)
     spec = LossSpec(name, 0.9, 1.15)
@@ -111,7 +123,7 @@ def test_a_hand_calculation_of_ppo():
     assert terms.is_clipped.tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("make", [qwen3, llama])
+@pytest.mark.parametrize("make", [qwen3, llama, windowed, mistral, granite])
 @pytest.mark.parametrize(
     "settings",
     [
