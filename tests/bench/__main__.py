@@ -6,13 +6,22 @@ Name parts to measure those alone: `python -m tests.bench bundle tokens`.
 import sys
 from collections.abc import Callable
 
-from tests.bench import bundle_size, cold_start, gateway_speed, rollouts, token_cost, wordle_speed
+from tests.bench import (
+    bundle_size,
+    cold_start,
+    gateway_speed,
+    local_speed,
+    rollouts,
+    token_cost,
+    wordle_speed,
+)
 from tests.bench.table import Row, machine, render
 
 PARTS: dict[str, Callable[[], list[Row]]] = {
     "bundle": bundle_size.measure,
     "cold": cold_start.measure,
     "gateway": gateway_speed.measure,
+    "local": local_speed.measure,
     "rollouts": rollouts.measure,
     "tokens": token_cost.measure,
     "wordle": wordle_speed.measure,
