@@ -22,6 +22,7 @@ class SamplingClient:
         self.weights = weights
         # What sessions left is of no use to any other weights.
         self._drop = weakref.finalize(self, decoder.drop, weights)
+        self._drop.atexit = False
 
     def submit(self, ask: Ask) -> Future[Said]:
         """Ask for a turn; see `Decoder.submit`."""

@@ -73,6 +73,7 @@ class Decoder:
         self._dropped: set[int] = set()
         self._gone: set[int] = set()
         self._batches: dict[int, tuple[Weights, Batch]] = {}
+        self._fresh: dict[int, list[Turn]] = {}
         self._wake = threading.Condition()
         self._is_closed = False
         self._seeds = itertools.count(self.settings.seed << 32)
@@ -191,14 +192,14 @@ class Decoder:
 
     def _sample(self) -> None:
         """Admit whom there is room for, and sample one token of every turn, weights after weights."""
-        fresh = self._admitted()
+        self._fresh = self._admitted()
         for number, (weights, batch) in list(self._batches.items()):
             batch.drop_cancelled()
             self._holder.hold(weights)
             if batch.turns:
                 batch.step()
-            if number in fresh:
-                batch.admit(fresh[number])
+            if number in self._fresh:
+                batch.admit(self._fresh[number])
             if not batch.turns and (len(self._batches) > 1 or number in self._gone):
                 self._retire(number)
 
@@ -263,11 +264,16 @@ class Decoder:
                 settle(future, error=EngineError(f"{type(error).__name__}: {error}"))
 
     def _fail(self, error: EngineError) -> None:
+        """Tell everyone who is sampled that it cannot be done; once it is closed, everyone who waits, too."""
+        failed = [turn.future for turns in self._fresh.values() for turn in turns]
         with self._wake:
-            waiting = [turn.future for _, turn in self._pending] if self._is_closed else []
-            calls = [future for _, _, future in self._calls] if self._is_closed else []
-        for future in (*waiting, *calls):
+            if self._is_closed:
+                failed += [turn.future for _, turn in self._pending]
+                for _, _, call in self._calls:
+                    settle(call, error=error)
+        for future in failed:
             settle(future, error=error)
         for number in list(self._batches):
             self._batches[number][1].fail(error)
             self._retire(number)
+        self._shelf.clear()  # memory may be what was lacking

@@ -127,6 +127,12 @@ class Shelf:
             self.take(next(iter(self._kept)))
             self.evicted += 1
 
+    def clear(self) -> None:
+        """Throw everything away."""
+        self._kept.clear()
+        self._heads.clear()
+        self.tokens = 0
+
     def drop(self, weights: int) -> None:
         """Throw away all that belongs to some weights."""
         for key in [key for key in self._kept if key[0] == weights]:

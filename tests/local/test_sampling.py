@@ -8,6 +8,7 @@ import torch
 from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 
 from rft_agent_sdk.errors import EngineError, UsageError
+from rft_agent_sdk.local.cache import RowCache
 from rft_agent_sdk.local.choose import Choosing
 from rft_agent_sdk.local.client import SamplingClient
 from rft_agent_sdk.local.generate import Decoder, SamplingSettings
@@ -298,6 +299,47 @@ def test_a_decoder_that_is_closed_fails_what_is_under_way_and_takes_nothing_more
             future.result(5)
     with pytest.raises(EngineError):
         decoder.submit(weights, Ask([1], 1))
+
+
+def test_a_pass_that_fails_fails_its_turns_and_the_next_ones_are_sampled(monkeypatch):
+    model = qwen3()
+    decoder, weights = decoder_of(model), Weights.of(model)
+    real = RowCache.update
+
+    def broken(*_, **__):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(RowCache, "update", broken)
+    futures = [decoder.submit(weights, Ask([1, 2, at], 5, session="s")) for at in range(5)]
+    for future in futures:
+        with pytest.raises(EngineError, match="out of memory"):
+            future.result(30)
+    monkeypatch.setattr(RowCache, "update", real)
+    said = decoder.submit(weights, Ask([1, 2, 3], 5, session="s")).result(30)
+    decoder.close()
+    assert said.logprobs == pytest.approx(
+        plain_logprobs(model, [1, 2, 3], said.tokens), abs=TOLERANCE
+    )
+
+
+async def test_given_tokens_are_scored_with_the_likeliest_ones(monkeypatch):
+    monkeypatch.setattr("rft_agent_sdk.local.score._AT_ONCE", 4)
+    model = qwen3()
+    client = SamplingClient(decoder_of(model), Weights.of(model))
+    tokens = list(range(11))
+    found = await client.score(tokens, top_k=3)
+    client.decoder.close()
+    logprobs = torch.log_softmax(plain_logits(model, tokens), dim=-1)
+    assert found.logprobs[0] is None
+    wanted = [float(logprobs[at, at + 1]) for at in range(10)]
+    assert found.logprobs[1:] == pytest.approx(wanted, abs=TOLERANCE)
+    assert found.top[0] == []
+    for at, best in enumerate(found.top[1:]):
+        ids = logprobs[at].topk(3).indices.tolist()
+        assert [token for token, _ in best] == ids
+        assert [logprob for _, logprob in best] == pytest.approx(
+            logprobs[at, ids].tolist(), abs=TOLERANCE
+        )
 
 
 def test_logits_that_are_no_numbers_fail_their_turn_alone():
