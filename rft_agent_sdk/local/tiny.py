@@ -25,6 +25,8 @@ MARKS = (
     *("<think>", "</think>"),
 )
 """Control strings that Qwen 3 does not call special."""
+_SPREAD = 0.06
+"""Standard deviation of first weights. Models this narrow learn markedly faster than from the usual 0.02."""
 _USER, _WORD, _RESULT = "rft0user", "rft0word", "rft0result"
 
 
@@ -116,15 +118,14 @@ def tiny_model(tokenizer: Any, shape: Shape, seed: int) -> Any:
         head_dim=shape.hidden // shape.heads,
         max_position_embeddings=4096,
         tie_word_embeddings=False,
+        initializer_range=_SPREAD,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(config)
-        _compose(model.get_input_embeddings().weight, tokenizer)
-    return model
+        return Qwen3ForCausalLM(config)
 
 
 def _frame(tokenizer: Any, script: Script) -> Iterator[str]:
@@ -171,12 +172,3 @@ def _between_control(text: str) -> Iterable[str]:
 
 def _added(token: str) -> AddedToken:
     return AddedToken(token, normalized=False, special=token in (PAD, START, END))
-
-
-def _compose(embedding: torch.Tensor, tokenizer: Any) -> None:
-    """Begin each piece's embedding as its characters' together, so that what they share need not be learnt."""
-    table = {text: tokenizer.convert_tokens_to_ids(text) for text in map(chr, range(33, 127))}
-    for text, number in tokenizer.get_added_vocab().items():
-        ids = [table[sign] for sign in text.lower() if sign in table]
-        if text not in (PAD, START, END, *MARKS) and 0 < len(ids) < 6:
-            embedding.data[number] = embedding.data[ids].sum(0) / len(ids) ** 0.5
