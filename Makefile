@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-local learn bench lock clean
+.PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-local test-learn learn bench lock clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,7 +74,10 @@ test-managed: .venv-sagemaker/.installed  ## What stands on the real sagemaker-t
 	touch $@
 
 test-local: .venv-local/.installed  ## The engine on torch; needs the registry
-	.venv-local/bin/pytest -m local tests/local tests/training tests/twins
+	.venv-local/bin/pytest -m "local and not slow" tests/local
+
+test-learn: .venv-local/.installed  ## Its slow tests: what learns and what must not, runs killed and resumed, a real small model
+	.venv-local/bin/pytest -m "local and slow" tests/local --durations=0 --durations-min=1
 
 learn: .venv-local/.installed  ## Watch a small policy learn Wordle here: half an hour on two cores; needs the registry
 	.venv-local/bin/rft learn $(LEARN)

@@ -721,7 +721,8 @@ def test_the_rescue_gives_up_on_a_refusal_and_in_time():
 
 
 def test_no_token_or_key_is_logged_or_shown(caplog):
-    caplog.set_level(logging.DEBUG)
+    for name in (None, "openai", "httpx", "httpcore"):  # the command line quiets them for good
+        caplog.set_level(logging.DEBUG, logger=name)
     script = [Answer(403, {"Message": "bad"}), Answer(500, {}), Answer(drop=True)]
 
     def answer(seen, count):
