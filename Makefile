@@ -14,8 +14,8 @@ PYTHON313 ?= $(shell for python in python3.13 "$$HOME"/.pyenv/versions/3.13*/bin
 export AWS_EC2_METADATA_DISABLED := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# A worker for each processor; tests share nothing but the machine.
-PARALLEL := -n auto --dist worksteal
+# A worker for each processor, which takes whole files: tests of one share servers.
+PARALLEL := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-local test-learn learn bench lock clean
