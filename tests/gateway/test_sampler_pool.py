@@ -338,7 +338,9 @@ async def test_the_pause_is_what_the_backend_asked_for_or_grows(monkeypatch):
     real_sleep, loop = asyncio.sleep, asyncio.get_running_loop()
 
     async def sleep(delay: float) -> None:
-        if asyncio.get_running_loop() is not loop:  # servers of other tests, on threads of their own
+        if (
+            asyncio.get_running_loop() is not loop
+        ):  # servers of other tests, on threads of their own
             await real_sleep(delay)
             return
         pauses.append(delay)
