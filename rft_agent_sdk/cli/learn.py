@@ -22,7 +22,7 @@ from rft_agent_sdk.errors import UsageError
     "--games", type=click.IntRange(1), help="Games of the teacher.  [default: by minutes]"
 )
 @click.option("--steps", type=click.IntRange(1), help="Steps of GRPO.  [default: by minutes]")
-@click.option("--threads", type=click.IntRange(1), help="Of torch.  [default: 2]")
+@click.option("--threads", type=click.IntRange(1), help="Of torch.  [default: 1]")
 @click.option(
     "--set", "numbers", multiple=True, metavar="KEY=VALUE", help="Any number of the recipe."
 )

@@ -33,8 +33,8 @@ class Recipe:
     seed: int = 0
     minutes: float = FULL_MINUTES
     """What the numbers below were scaled to."""
-    threads: int = 2
-    """Of torch, where it trains."""
+    threads: int = 1
+    """Of torch, where it trains: the gateway and the agent need the other core."""
     concurrency: int = 64
     """Rollouts at one time."""
     held_out: int = 200
@@ -53,7 +53,7 @@ class Recipe:
     """Share of training secrets that are from the list of likely answers."""
     prior_shares: tuple[float, ...] = (0.7, 0.1, 0.1, 0.1)
     """Shares of the teacher's games that begin after 0, 1, 2 ... guesses."""
-    imitation_passes: float = 10.0
+    imitation_passes: float = 5.0
     """Times that each captured game is trained on."""
     imitation_tokens: int = 2000
     """Tokens of one step of imitation."""
