@@ -7,22 +7,15 @@ the gateway, which stands in for the Job Runtime and verifies every token.
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rft_agent_sdk.cli.boards import components, tiles
+from rft_agent_sdk.cli.entrypoint import served
 from rft_agent_sdk.cli.inputs import ENTRYPOINT, read_payload, session_id
 from rft_agent_sdk.cli.invoke import invoke_url
 from rft_agent_sdk.cli.policies import find_policy
@@ -37,8 +30,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rft_agent_sdk.gateway import Trajectory
-
-_START_S = 60.0
 
 
 @click.command("demo", short_help="Play payload.json through the deployed code, here.")
@@ -64,7 +55,7 @@ def command(path: str, policy: str, environment: str, entrypoint: str, runs: str
     job = gateway.register_job(request.job.job_arn, policy=find_policy(policy, environment))
     with GatewayServer(gateway) as server:
         console.print(f"gateway     {server.url}  (in the Job Runtime's place; knows the job)")
-        with _agent(entrypoint, environment, server.url, keys) as url:
+        with served(_settings(environment, server.url, keys), entrypoint) as url:
             console.print(f"entrypoint  {url}  ({entrypoint}, as deployed)")
             body = invoke_url(url, payload, session_id(None), 600)
         trajectory = job.trajectories[request.job.rollout_id]
@@ -78,58 +69,14 @@ def command(path: str, policy: str, environment: str, entrypoint: str, runs: str
         raise RftError(f"the rollout ended by {ours['outcome']}: {ours['error']}")
 
 
-@contextmanager
-def _agent(
-    entrypoint: str, environment: str, endpoint: str, keys: FakeCredentials
-) -> Iterator[str]:
-    """Run the entrypoint as a process with the documentation's AWS keys; yields its URL."""
-    if not Path(entrypoint).is_file():
-        raise UsageError(f"there is no entrypoint {entrypoint!r}: run from the project's root")
-    port = _free_port()
-    url = f"http://127.0.0.1:{port}"
-    settings = {
+def _settings(environment: str, endpoint: str, keys: FakeCredentials) -> dict[str, str]:
+    """Return the entrypoint's environment, with the documentation's AWS keys."""
+    return {
         "RFT_RUNTIME_ENDPOINT": endpoint,
         "RFT_ENVIRONMENT": environment,
         "AWS_ACCESS_KEY_ID": keys.access_key,
         "AWS_SECRET_ACCESS_KEY": keys.secret_key,
-        "AWS_EC2_METADATA_DISABLED": "true",
     }
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    command = [sys.executable, "-m", "uvicorn", "main:app", "--port", str(port)]
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
-            [*command, "--app-dir", str(Path(entrypoint).parent), "--log-level", "warning"],
-            env={**kept, **settings},
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            _wait_until_up(process, port, log)
-            yield url
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_until_up(process: subprocess.Popen[bytes], port: int, log: Any) -> None:
-    until = time.monotonic() + _START_S
-    while time.monotonic() < until and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    log.seek(0)
-    raise RftError(f"the entrypoint did not start:\n{log.read().decode('utf-8', 'replace')}")
 
 
 def _show(

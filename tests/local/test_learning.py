@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rft_agent_sdk.cli import composing
-from rft_agent_sdk.cli.learning.entrypoint import served
+from rft_agent_sdk.cli.entrypoint import served
 from rft_agent_sdk.cli.learning.recipe import Recipe
 from rft_agent_sdk.cli.learning.record import Record
 from rft_agent_sdk.cli.learning.stages import learn, reinforce
@@ -62,7 +62,7 @@ def rates(folder, imitated, **how):
     record = Record.read(folder)
 
     async def run():
-        with served(record.recipe.environment) as url:
+        with served({"RFT_ENVIRONMENT": record.recipe.environment}) as url:
             await reinforce(record, url, **how)
 
     asyncio.run(run())

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rft_agent_sdk.cli import composing
+from rft_agent_sdk.cli.entrypoint import served
 from rft_agent_sdk.cli.learning import playing
-from rft_agent_sdk.cli.learning.entrypoint import served
 from rft_agent_sdk.cli.learning.record import Record
 from rft_agent_sdk.cli.learning.tasks import Tasks
 from rft_agent_sdk.environment import Episode, load_environment
@@ -65,7 +65,7 @@ def play_against(folder: Path, task: str) -> Opponent:
 
 async def _played(record: Record, task: str) -> Played:
     recipe = record.recipe
-    with served(recipe.environment) as url:
+    with served({"RFT_ENVIRONMENT": recipe.environment}) as url:
         config = playing.config_of(recipe, record.policy, record.folder, url)
         async with playing.playing(config) as at:
             sampling = SamplingParams(0.0, 1.0, playing.MAX_NEW_TOKENS)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rft_agent_sdk.cli import composing
+from rft_agent_sdk.cli.entrypoint import served
 from rft_agent_sdk.cli.grpo import Open
 from rft_agent_sdk.cli.learning import playing, tasks
-from rft_agent_sdk.cli.learning.entrypoint import served
 from rft_agent_sdk.cli.learning.progress import Progress
 from rft_agent_sdk.cli.learning.record import Record
 from rft_agent_sdk.cli.local import chat_template, script_of
@@ -39,7 +39,7 @@ async def learn(record: Record, last: str = "") -> None:
     recipe = record.recipe
     names = list(STAGES)
     wanted = names[: names.index(last) + 1] if last else names
-    with served(recipe.environment) as url:
+    with served({"RFT_ENVIRONMENT": recipe.environment}) as url:
         for name in wanted:
             if name in record.stages:
                 continue

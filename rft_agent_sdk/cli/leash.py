@@ -1,4 +1,4 @@
-"""Serves an entrypoint until whoever started it ends, however that ends: `python -m ...leash FOLDER PORT`.
+"""Serves an entrypoint until whoever started it ends, however that ends: `python -m rft_agent_sdk.cli.leash FOLDER PORT`.
 
 A parent that was killed can stop nobody any more. It holds the other end of this process's standard input, though, and
 the system closes that.

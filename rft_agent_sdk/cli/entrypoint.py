@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 from rft_agent_sdk.cli.inputs import ENTRYPOINT
 from rft_agent_sdk.errors import RftError, UsageError
 
-_SERVER = "rft_agent_sdk.cli.learning.leash"
+_SERVER = "rft_agent_sdk.cli.leash"
 _START_S = 90.0
 
 
 @contextmanager
-def served(environment: str, entrypoint: str = ENTRYPOINT) -> Iterator[str]:
-    """Serve the entrypoint on loopback; yield its URL.
+def served(settings: Mapping[str, str], entrypoint: str = ENTRYPOINT) -> Iterator[str]:
+    """Serve the entrypoint on loopback, by these environment variables and no AWS ones else; yield its URL.
 
     Raises:
         UsageError: There is no such file.
@@ -38,7 +38,7 @@ def served(environment: str, entrypoint: str = ENTRYPOINT) -> Iterator[str]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
             command,
-            env={**kept, "RFT_ENVIRONMENT": environment, "AWS_EC2_METADATA_DISABLED": "true"},
+            env={**kept, "AWS_EC2_METADATA_DISABLED": "true", **settings},
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
