@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
+import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,18 @@ from rft_agent_sdk.local.trainer import Trainer
 
 _FORMAT = 1
 _WEIGHTS, _OPTIMIZER, _META = "weights.safetensors", "optimizer.pt", "state.json"
+_UNWRITTEN = (OSError, RuntimeError, SafetensorError)
+"""What a full disk is told by: torch and safetensors have errors of their own for it."""
+_UNREAD = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    EOFError,
+    SafetensorError,
+    pickle.UnpicklingError,
+    struct.error,
+)
+"""What a file that is missing or damaged is told by."""
 
 
 def save_state(trainer: Trainer, folder: Path, about: Mapping[str, Any] | None = None) -> None:
@@ -36,8 +50,8 @@ def save_state(trainer: Trainer, folder: Path, about: Mapping[str, Any] | None =
         raise EngineError(
             f"a state is never overwritten, and {str(folder)!r} is there", usable=True
         )
-    # The identity of the process keeps two writers apart; a rename makes the whole folder appear at once.
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    # A rename makes the whole folder appear at once.
+    part = _part(folder)
     try:
         part.mkdir(parents=True)
         save_file(_contiguous(trainer.optimizer.weights()), part / _WEIGHTS)
@@ -47,7 +61,7 @@ def save_state(trainer: Trainer, folder: Path, about: Mapping[str, Any] | None =
         _flush(part.iterdir())
         part.replace(folder)
         _flush([folder.parent])
-    except OSError as error:
+    except _UNWRITTEN as error:
         shutil.rmtree(part, ignore_errors=True)
         raise EngineError(
             f"the state {str(folder)!r} cannot be written: {error}", usable=True
@@ -67,8 +81,7 @@ def load_state(trainer: Trainer, folder: Path, *, with_optimizer: bool = True) -
         meta = json.loads((folder / _META).read_text("utf-8"))
         weights = load_file(folder / _WEIGHTS)
         moments = torch.load(folder / _OPTIMIZER, weights_only=True) if with_optimizer else None
-    # torch tells a damaged file by a RuntimeError or pickle's own.
-    except (OSError, ValueError, RuntimeError, EOFError, SafetensorError) as error:
+    except _UNREAD as error:
         raise EngineError(
             f"wanted a saved state in {str(folder)!r}: {error}", usable=True
         ) from error
@@ -101,7 +114,7 @@ def save_pretrained(trainer: Trainer, folder: Path, *, merge: bool = True) -> No
         raise EngineError(
             f"a model is never overwritten, and {str(folder)!r} is there", usable=True
         )
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    part = _part(folder)
     try:
         if model.adapted is None or not merge:
             (model.adapted or model.core).save_pretrained(part)
@@ -112,11 +125,18 @@ def save_pretrained(trainer: Trainer, folder: Path, *, merge: bool = True) -> No
             model.tokenizer.save_pretrained(part)
         _flush(one for one in part.rglob("*") if one.is_file())
         part.replace(folder)
-    except OSError as error:
+    except _UNWRITTEN as error:
         shutil.rmtree(part, ignore_errors=True)
         raise EngineError(
             f"the model {str(folder)!r} cannot be written: {error}", usable=True
         ) from error
+
+
+def _part(folder: Path) -> Path:
+    """Return where a folder is written until it is whole; what a killed process left there is removed."""
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")  # apart from other writers
+    shutil.rmtree(part, ignore_errors=True)
+    return part
 
 
 def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from rft_agent_sdk.local.attention import install
@@ -50,14 +48,3 @@ class Holder:
         for name, one in self._parameters.items():
             one.data = weights.tensors[name]
         self._held = weights.number
-
-    def parameters(self) -> Iterator[tuple[str, Any]]:
-        """Yield the parameters that are pointed elsewhere, by name."""
-        yield from self._parameters.items()
-
-
-def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Tell whether two sets of weights are equal, bit by bit."""
-    return one.keys() == other.keys() and all(
-        torch.equal(value, other[name]) for name, value in one.items()
-    )

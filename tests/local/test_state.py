@@ -1,5 +1,9 @@
 """A saved state goes on exactly where it was, and is there whole or not at all."""
 
+import os
+import resource
+from contextlib import contextmanager
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -139,3 +143,52 @@ def test_a_saved_model_is_loaded_by_transformers_with_the_adapter_in_it(tmp_path
     assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
     one_step(one, 2)  # it goes on training
+
+
+@contextmanager
+def files_of_at_most(size):
+    """No file may grow larger, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("save", [save_state, save_pretrained])
+@pytest.mark.parametrize("share", [0.1, 1.5])  # too small for the weights; for the moments alone
+def test_what_a_full_disk_cuts_off_is_told_and_leaves_nothing_behind(save, share, tmp_path):
+    trainer = Trainer(qwen3())
+    one_step(trainer, 1)
+    size = sum(value.nbytes for value in trainer.optimizer.weights().values())
+    if save is save_pretrained:
+        share = min(share, 0.5)
+    with files_of_at_most(int(size * share)), pytest.raises(EngineError) as caught:
+        save(trainer, tmp_path / "folder")
+    assert caught.value.usable
+    assert list(tmp_path.iterdir()) == []
+    save(trainer, tmp_path / "folder")
+
+
+@pytest.mark.parametrize("left", [b"", b"\x80\x02", b"PK\x03\x04", bytes(200), b"{}" * 40])
+def test_damaged_moments_are_told_and_change_nothing(left, tmp_path):
+    trainer = Trainer(qwen3())
+    save_state(trainer, tmp_path / "state")
+    (tmp_path / "state" / "optimizer.pt").write_bytes(left)
+    before = {name: value.clone() for name, value in trainer.optimizer.weights().items()}
+    with pytest.raises(EngineError, match="wanted a saved state"):
+        load_state(trainer, tmp_path / "state")
+    assert same(before, trainer.optimizer.weights())
+
+
+@pytest.mark.parametrize("save", [save_state, save_pretrained])
+def test_what_a_killed_process_left_half_written_is_in_nobodys_way(save, tmp_path):
+    part = (
+        tmp_path / f".folder.{os.getpid()}.part"
+    )  # in a container the process id is always the same
+    part.mkdir()
+    (part / "stale").touch()
+    save(Trainer(qwen3()), tmp_path / "folder")
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+    assert not (tmp_path / "folder" / "stale").exists()

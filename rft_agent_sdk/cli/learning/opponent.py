@@ -38,9 +38,11 @@ def held_out_task(folder: Path, seed: int) -> str:
     """Return a task that the run in a folder never trained on.
 
     Raises:
-        UsageError: There is no such run.
+        UsageError: There is no such run, or it has left no policy yet.
     """
-    tasks = Tasks.read(Record.read(folder).folder / "tasks.json").held_out
+    record = Record.read(folder)
+    _ = record.policy  # a run without one has no tasks yet either, and says so
+    tasks = Tasks.read(record.folder / "tasks.json").held_out
     return random.Random(seed).choice(tasks)  # noqa: S311 - which game to play
 
 

@@ -91,8 +91,10 @@ async def taught(config: Config, teacher: Any) -> AsyncIterator[Rollouts]:
     gateway = Gateway(
         renderer=renderer, sampler=sampler, history_mode=config.history_mode, model="teacher"
     )
-    with composing.serve(config, gateway) as server:
-        agent = composing.agent_of(config.agent_url, "")
-        async with Rollouts(gateway, agent, rollout_settings(config, server.url)) as rollouts:
-            yield rollouts
-    await sampler.aclose()
+    try:
+        with composing.serve(config, gateway) as server:
+            agent = composing.agent_of(config.agent_url, "")
+            async with Rollouts(gateway, agent, rollout_settings(config, server.url)) as rollouts:
+                yield rollouts
+    finally:
+        await sampler.aclose()
