@@ -207,7 +207,7 @@ def default_budget(spec: LaunchSpec, deployed: Budget | None = None) -> Budget:
 
 def worst_solve_of(environment: Environment) -> float | None:
     """Return the lowest reward of a solved task, the best tier's; `None` where an environment keeps no tiers."""
-    for kept in vars(environment).values():
+    for kept in getattr(environment, "__dict__", {}).values():
         for tiers in (kept, getattr(kept, "tiers", None)):
             if isinstance(tiers, TieredReward):
                 best = tiers.tiers[0]

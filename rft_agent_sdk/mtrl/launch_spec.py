@@ -7,6 +7,7 @@ tell is in `launch_lookups`.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -226,3 +227,13 @@ def _problem(entry: Any) -> Finding:
         wanted = entry["msg"].removeprefix("Input should ").removeprefix("be ")
         told = f"wanted {wanted}, got {entry['input']!r}"
     return Finding("value", Severity.ERROR, key, told, "Correct it.")
+
+
+def placed(spec: LaunchSpec, environ: Mapping[str, str] = os.environ) -> LaunchSpec:
+    """Return a launch with its region told: its own, else the environment's, else the agent's."""
+    if spec.region:
+        return spec
+    named = [environ.get(name, "").strip() for name in ("AWS_REGION", "AWS_DEFAULT_REGION")]
+    parts = spec.agent.split(":")
+    region = next(filter(None, [*named, parts[3] if len(parts) > 5 else ""]), "")
+    return spec.with_(region=region)

@@ -384,3 +384,21 @@ def test_runtimes_says_where_there_are_none(rft, cloud):
     code, told, noted = rft("mtrl", "runtimes")
     assert (code, told) == (0, "")
     assert "there are no runtimes in us-west-2" in noted
+
+
+def test_an_environment_that_breaks_on_a_row_is_told_of_that_row(
+    rft, tmp_path, monkeypatch, options
+):
+    (tmp_path / "breaks.py").write_text(
+        "from rft_agent_sdk import Environment\n"
+        "class Breaks(Environment):\n"
+        "    name, floor = 'breaks', -1.0\n"
+        "    __slots__ = ()\n"
+        "    def start(self, task):\n"
+        "        raise KeyError(task)\n"
+        "environment = Breaks()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, _, noted = rft(*args(options, "--offline", "--environment", "breaks:environment"))
+    assert code == 2
+    assert "the environment failed on it: KeyError" in noted

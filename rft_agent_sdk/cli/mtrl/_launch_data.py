@@ -162,6 +162,10 @@ def _fault(row: Row, environment: Environment | None) -> str:
         environment.start(row.task)
     except UsageError as refused:
         return str(refused)
+    except Exception as error:  # noqa: BLE001 - the environment's own code
+        return (
+            f"the environment failed on it: {type(error).__name__}"  # its text may hold the answer
+        )
     return ""
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -220,16 +218,6 @@ def _forget(path: Path) -> None:
         path.parent.rmdir()
     except OSError as error:
         logger.debug("path=<%s>, error=<%s> | left as it is", path, error)
-
-
-def placed(spec: LaunchSpec, environ: Mapping[str, str] = os.environ) -> LaunchSpec:
-    """Return a launch with its region told: its own, else the environment's, else the agent's."""
-    if spec.region:
-        return spec
-    named = [environ.get(name, "").strip() for name in ("AWS_REGION", "AWS_DEFAULT_REGION")]
-    parts = spec.agent.split(":")
-    region = next(filter(None, [*named, parts[3] if len(parts) > 5 else ""]), "")
-    return spec.with_(region=region)
 
 
 def request_of(work: Work) -> JSON:

@@ -11,7 +11,7 @@ import click
 from rft_agent_sdk.cli.mtrl._jobs import FAILED, runs_option
 from rft_agent_sdk.cli.mtrl._launch_options import read_sound_launch, spec_options
 from rft_agent_sdk.cli.mtrl._launch_show import Show
-from rft_agent_sdk.cli.mtrl._launch_work import Work, placed, request_of
+from rft_agent_sdk.cli.mtrl._launch_work import Work, request_of
 from rft_agent_sdk.environment import load_environment
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def _work(
     config: Path | None, given: dict[str, Any], name: str | None, price_file: Path | None
 ) -> Work:
     """Read all that a launch names: files, the environment, prices."""
+    from rft_agent_sdk.mtrl.launch_spec import placed
     from rft_agent_sdk.mtrl.prices import Prices, read_prices
     from rft_agent_sdk.training.config_yaml import read_mapping
 

@@ -23,7 +23,7 @@ from rft_agent_sdk.mtrl.aws import Clients, told
 from rft_agent_sdk.mtrl.doctor.check import DoesNotApply, Skipped
 from rft_agent_sdk.mtrl.findings import Finding
 from rft_agent_sdk.mtrl.launch_settings import Settings, settle
-from rft_agent_sdk.mtrl.launch_spec import LaunchSpec
+from rft_agent_sdk.mtrl.launch_spec import LaunchSpec, placed
 from rft_agent_sdk.types import JSON
 
 T = TypeVar("T")
@@ -167,12 +167,7 @@ class Setup:
 
     def job_region(self) -> str | None:
         """Return the job's region, where anything tells it."""
-        if self.launch.region:
-            return self.launch.region
-        if agent := self.named_agent():
-            return agent.region
-        names = ("AWS_REGION", "AWS_DEFAULT_REGION")
-        named = next((self.environ[name] for name in names if self.environ.get(name)), None)
+        named = placed(self.launch, self.environ).region  # as a launch takes it
         return named or self.once("profile's region", _profile_region)
 
     def named_agent(self) -> Agent | None:

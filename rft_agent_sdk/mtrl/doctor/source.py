@@ -33,12 +33,8 @@ class Source:
     """An entrypoint's file."""
 
     entrypoints: tuple[Entrypoint, ...]
-    imports: frozenset[str]
-    """Full names of everything that it imports."""
     error_lines: tuple[int, ...]
     """Lines at which a function returns a dict with the status error."""
-    makes_app: bool
-    """Whether it makes a `BedrockAgentCoreApp`."""
 
 
 def read_source(text: str) -> Source:
@@ -54,9 +50,7 @@ def read_source(text: str) -> Source:
     found += _called(tree, functions, names)
     return Source(
         entrypoints=tuple(one for one in found if one.is_registered or one.handler),
-        imports=frozenset(names.values()),
         error_lines=tuple(sorted(_error_lines(functions.values()))),
-        makes_app=any(name.rpartition(".")[2] == "BedrockAgentCoreApp" for name in names.values()),
     )
 
 

@@ -318,6 +318,7 @@ ROLES = [
 RUNTIMES = [
     Fault("a doubled colon", lambda w: w.launch(agent=f"arn:aws:bedrock-agentcore::us-west-2:{ACCOUNT}:runtime/A-aBcDeFgHiJ"), "agent-arn", "one colon too many", "agentcore status"),
     Fault("a job elsewhere", lambda w: w.launch(region="us-east-1"), "agent-arn", "us-east-1", "where the agent is"),
+    Fault("a job that the environment puts elsewhere", both(lambda w: w.launch(region=""), both(env("AWS_REGION", "us-east-1"), env("AWS_DEFAULT_REGION", "us-east-1"))), "agent-arn", "us-east-1", "where the agent is"),
     Fault("no such runtime", lambda w: w.cloud.runtimes.clear(), "runtime-ready", "no such runtime", "agentcore status"),
     Fault("an update that runs", attribute("status", "UPDATING"), "runtime-ready", "UPDATING", "Wait"),
     Fault("a deployment that failed", both(lambda w: setattr(w.runtime, "status", "CREATE_FAILED"), lambda w: setattr(w.runtime, "failure_reason", "image too large")), "runtime-ready", "image too large", "agentcore deploy"),
@@ -337,7 +338,7 @@ LAUNCHES = [
     Fault("a hyperparameter that is none", lambda w: w.launch(hyperparameters={"seed": 1}), "hyperparameters", "seed", "Leave it out"),
     Fault("a high learning rate", lambda w: w.launch(learning_rate=1e-3), "hyperparameters", "0.001", "1e-5", WARNING),
     Fault("short replies", lambda w: w.launch(sampling_max_tokens=4096), "hyperparameters", "before its first tool call", "8192", WARNING),
-    Fault("a model that is not trained here", both(lambda w: w.launch(model="huggingface-vlm-qwen3-6-27b", region=""), lambda w: w.launch(agent=w.setup.agent.replace("us-west-2", "us-east-1"))), "model-offered", "not in us-east-1", "Launch it there"),
+    Fault("a model that is not trained here", both(lambda w: w.launch(model="huggingface-vlm-qwen3-6-27b", region="us-east-1"), lambda w: w.launch(agent=w.setup.agent.replace("us-west-2", "us-east-1"))), "model-offered", "not in us-east-1", "Launch it there"),
     Fault("an agent slower than the service", lambda w: setattr(w.runtime, "environment", {"ROLLOUT_BUDGET_SECONDS": "700"}), "rollout-budget", "700 s", "ROLLOUT_BUDGET_SECONDS"),
     Fault("no time left to report", lambda w: setattr(w.runtime, "environment", {"ROLLOUT_BUDGET_SECONDS": "580"}), "rollout-budget", "late", "ROLLOUT_BUDGET_SECONDS", WARNING),
     Fault("a budget beyond an invocation", both(lambda w: w.main(MAIN.replace("app=app", "app=app, budget_s=1200")), lambda w: w.launch(rollout_timeout=3600.0)), "rollout-budget", "after 900 s", "background=True"),

@@ -11,6 +11,7 @@ from rft_agent_sdk.mtrl.doctor.check import Answer, Check, Skipped, problem, war
 from rft_agent_sdk.mtrl.doctor.checks.entrypoint import entrypoint_options
 from rft_agent_sdk.mtrl.doctor.setup import PROJECT_FILE, Setup
 from rft_agent_sdk.mtrl.findings import Finding
+from rft_agent_sdk.mtrl.job import CATEGORIES, list_jobs
 from rft_agent_sdk.mtrl.launch_checks import check_spec
 from rft_agent_sdk.mtrl.launch_settings import (
     BUDGET_VARIABLE,
@@ -24,7 +25,6 @@ from rft_agent_sdk.mtrl.models import find_model
 from rft_agent_sdk.mtrl.project_variables import AFTER_S, SYNCHRONOUS_S
 
 MOST_TOKENS = 8192
-CATEGORIES = ("AgentRFT", "AgentRFTEvaluation")
 _TOLD_ELSEWHERE = frozenset(
     {"agent-arn", "agent-place", "lambda-name", "other-region", "other-account"}
 )
@@ -133,14 +133,7 @@ def running_jobs(setup: Setup) -> Answer:
     """See that no job runs: the usual quota is one of each kind, and a deployment of its agent would fail it."""
     names = {
         category: [
-            one["JobName"]
-            for one in setup.ask(
-                f"listing {category} jobs",
-                "sagemaker",
-                "list_jobs",
-                JobCategory=category,
-                StatusEquals="InProgress",
-            )["JobSummaries"]
+            job.name for job in list_jobs(setup.clients("sagemaker"), category, status="InProgress")
         ]
         for category in CATEGORIES
     }

@@ -31,7 +31,7 @@ def agent_arn(setup: Setup) -> Answer:
         agent = parse_agent(given, qualifier=setup.launch.qualifier)
     except UsageError as error:
         return problem(str(error), fix, "--agent")
-    region = setup.launch.region or agent.region
+    region = setup.job_region() or agent.region
     try:
         check_place(agent, region=region)
     except UsageError as error:
