@@ -19,7 +19,7 @@ from tests.gateway.players import KEY, KEY_VARIABLE, gateway_process
 from tests.gateway.templates import FOLDER
 from tests.test_cli import RFT, ROOT, rft
 
-CHECKS = 11
+CHECKS = 12
 QWEN3 = str(FOLDER / "qwen3.jinja")
 START: Any = [{"role": "user", "content": "go"}]
 
@@ -69,7 +69,7 @@ def test_conform_says_when_every_turn_will_be_a_branch_and_that_this_is_sound():
     done = rft("gateway", "conform", str(FOLDER / "mistral-nemo.jinja"))
     assert done.returncode == 0, done.stderr
     assert "mode branch: " in done.stdout
-    assert done.stdout.count("FAIL") == CHECKS - 2
+    assert done.stdout.count("FAIL") == CHECKS - 3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,6 +50,57 @@ def init_tiny_command(
 
     count = init_tiny(out, chat_template(), script, Shape(hidden, layers, heads, inner), seed)
     click.echo(f"{out}: {count / 1e6:.2f} million parameters")
+
+
+@command.command("import-gguf", short_help="Make a folder of a model in a GGUF file.")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option(
+    "--chat-template",
+    "template",
+    default="own",
+    show_default=True,
+    metavar="own|tools|FILE",
+    help="How messages are written: as the file has it; `tools` as Qwen 3 does, with tools and calls, for a "
+    "model whose own template has no place for them; or by a template of yours.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16"]),
+    default="bfloat16",
+    show_default=True,
+    help="What the weights are written in.",
+)
+def import_gguf_command(file: Path, out: Path, template: str, dtype: Any) -> None:
+    """Write the model in a GGUF file, dequantised, as a Hugging Face folder that trains and is sampled here.
+
+    Takes the kinds of models that transformers reads from GGUF, and the package gguf.
+    """
+    from rft_agent_sdk.cli.composing import check_local
+    from rft_agent_sdk.gateway.render.load import template_file
+
+    check_local()
+    given = {"own": None, "tools": chat_template()}
+    text = given[template] if template in given else template_file(Path(template))
+    from rft_agent_sdk.local.gguf import import_gguf
+
+    count = import_gguf(file, out, dtype=dtype, chat_template=text)
+    click.echo(f"{out}: {count / 1e6:.1f} million parameters in {dtype}")
+    _tell_of_tools(out)
+
+
+def _tell_of_tools(folder: Path) -> None:
+    """Say so where a model's template keeps it from ever seeing a tool, or cannot be used at all."""
+    from rft_agent_sdk.gateway.conformance import shows_tools
+    from rft_agent_sdk.gateway.render import load_renderer
+
+    try:
+        if shows_tools(load_renderer(folder)):
+            return
+        told = "its chat template has no place for tools, so it is told of none"
+    except UsageError as error:
+        told = f"its messages cannot be rendered: {error}"
+    click.echo(f"{folder}: {told}; --chat-template tools gives it another", err=True)
 
 
 def chat_template() -> str:

@@ -77,7 +77,7 @@ _QUESTION = Message("user", "And slate?")
 
 def conform(renderer: Renderer) -> Report:
     """Run every check."""
-    checks = [run(renderer) for run in (*_EXTENSIONS, _literal_content, _identity)]
+    checks = [run(renderer) for run in (*_EXTENSIONS, _literal_content, _identity, _tools)]
     mode: Mode = renderer.mode if checks[0].passed else "branch"
     return Report(renderer.name, mode, tuple(checks))
 
@@ -239,3 +239,22 @@ def _reads_back(renderer: Renderer, prompt: Sequence[int], turn: Message) -> boo
 def _told(message: Message) -> tuple[object, ...]:
     calls = [(call.name, json.loads(call.arguments)) for call in message.tool_calls]
     return message.text, message.reasoning or "", calls
+
+
+def shows_tools(renderer: Renderer) -> bool:
+    """Tell whether a prompt differs by the tools there are.
+
+    Raises:
+        UsageError: The template refuses such a conversation.
+    """
+    return renderer.render(_START, [TOOL]) != renderer.render(_START, [])
+
+
+def _tools(renderer: Renderer) -> Check:
+    """Check that the model is told of its tools."""
+    name = "tools in the prompt"
+    try:
+        passed = shows_tools(renderer)
+    except UsageError as error:
+        return Check(name, False, str(error))
+    return Check(name, passed, "shown" if passed else "left out: the model is never told of them")

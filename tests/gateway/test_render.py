@@ -151,6 +151,15 @@ def test_calls_are_written_into_the_content_where_a_template_leaves_them_out():
     )
 
 
+def test_a_template_without_a_place_for_tools_is_told_of_once(caplog):
+    silent = load_renderer(tokenizer=tokenizer(*CHATML), template=source("smollm2-135m"))
+    for _ in range(2):
+        assert silent.render([GO], [GUESS]) == silent.render([GO], [])
+    renderer("qwen3").render([GO], [GUESS])
+    (record,) = caplog.records
+    assert "no place for tools" in record.message
+
+
 def test_text_beside_reasoning_and_a_call_is_not_lost_where_a_template_has_one_place_for_both():
     text = rendered(
         "gpt-oss", [GO, Message("assistant", "So.", "Hm.", (call("CRANE"),)), result("x")]

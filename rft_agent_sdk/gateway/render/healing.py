@@ -6,6 +6,7 @@ template's render. A kind of extension is allowed only once `verify` found it so
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -57,6 +58,7 @@ class TemplateRenderer:
         self._wire = Wire(template.source, vocabulary, family)
         self.turns = Turns(vocabulary, family)
         self._keep_reasoning = keep_reasoning
+        self._omits_tools = False
         self._probe_omissions()
         self._text_closer = self._probe_closer()
         self.stop_ids = self._stops(eos_token)
@@ -74,6 +76,12 @@ class TemplateRenderer:
 
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         """Return the whole prompt of the next turn."""
+        if tools and self._omits_tools:
+            self._omits_tools = False  # once is enough
+            logger.warning(
+                "template=<%s> | it has no place for tools: the model is told of none",
+                self._template.hash[:12],
+            )
         return self._vocabulary.encode(self._text(messages, tools))
 
     def extend(
@@ -191,7 +199,10 @@ class TemplateRenderer:
         )
 
     def _probe_omissions(self) -> None:
-        """Find out whether the template leaves out calls, or reasoning that its models do write."""
+        """Find out whether the template leaves out tools, calls, or reasoning that its models do write."""
+        with contextlib.suppress(UsageError):
+            question, tool = Message("user", "."), ToolSpec(MARK, ".", {"type": "object"})
+            self._omits_tools = MARK not in self._text([question], [tool])
         call = ToolCall("probe", f'{{"x": "{MARK}"}}', "rft0id000")
         for probe in (
             Message("assistant", "", None, (call,)),
