@@ -25,8 +25,6 @@ from rft_agent_sdk.tls import tls_context
 from rft_agent_sdk.types import JSON
 
 if TYPE_CHECKING:
-    import httpx
-
     from rft_agent_sdk.mtrl.rehearsal import Answer
     from rft_agent_sdk.training.agents import AgentRunner
 
@@ -135,7 +133,6 @@ class Door:
         self.answers: dict[str, Answer] = {}
         """What the agent answered last, by session id."""
         self._calls: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = {}
-        self._client: httpx.AsyncClient | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Forward an invocation."""
@@ -171,18 +168,15 @@ class Door:
 
         from rft_agent_sdk.mtrl.rehearsal import Answer, AnswerKind
 
-        if self._client is None:
-            self._client = httpx.AsyncClient(
-                verify=tls_context(),
-                trust_env=False,
-                timeout=httpx.Timeout(None, connect=10),
-                # A connection for each: kept ones would hide that a server was started anew.
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-            )
         try:
-            response = await self._client.post(
-                f"{self.url}/invocations", content=body, headers=headers
-            )
+            # A client for each: kept connections would hide that a server was started anew, and one whose
+            # request is cancelled just as the answer comes is closed by nothing but its client's end.
+            async with httpx.AsyncClient(
+                verify=tls_context(), trust_env=False, timeout=httpx.Timeout(None, connect=10)
+            ) as client:
+                response = await client.post(
+                    f"{self.url}/invocations", content=body, headers=headers
+                )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             answer = Answer(AnswerKind.UNREACHABLE, detail=f"{type(error).__name__} at {self.url}")
             return answer, answer.detail.encode(), "text/plain"
