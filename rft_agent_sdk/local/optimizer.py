@@ -150,16 +150,13 @@ class Optimizer:
 
     def state(self) -> dict[str, Any]:
         """Return a copy of the moments and the number of steps."""
-        adam = self._adam.state_dict()["state"]
-        copied = {
-            at: {key: value.clone() for key, value in one.items()} for at, one in adam.items()
-        }
-        return {"adam": copied, "steps": self.steps}
+        return {"adam": _copied(self._adam.state_dict()["state"]), "steps": self.steps}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` returned, after `load_weights`."""
+        """Take up what `state` returned, after `load_weights`; it stays as it is, to be taken up again."""
         whole = self._adam.state_dict()
-        self._adam.load_state_dict({**whole, "state": state["adam"]})
+        # AdamW goes on in the very tensors it is given.
+        self._adam.load_state_dict({**whole, "state": _copied(state["adam"])})
         self.steps = int(state["steps"])
 
     def _reset(self) -> None:
@@ -184,3 +181,7 @@ class Optimizer:
             parameter.grad = None
 
         return add
+
+
+def _copied(moments: Mapping[Any, Mapping[str, Tensor]]) -> dict[Any, dict[str, Tensor]]:
+    return {at: {key: value.clone() for key, value in one.items()} for at, one in moments.items()}

@@ -58,6 +58,20 @@ def test_the_step_after_loading_is_bit_by_bit_the_one_that_would_have_come(make,
     assert first.optimizer.steps == other.optimizer.steps == 3
 
 
+def test_a_state_in_memory_is_taken_up_alike_any_number_of_times():
+    trainer = Trainer(qwen3())
+    one_step(trainer, 1)
+    weights, moments = trainer.optimizer.weights(), trainer.optimizer.state()
+    ends = []
+    for _ in range(3):
+        trainer.optimizer.load_weights(weights)
+        trainer.optimizer.load_state(moments)
+        one_step(trainer, 2)
+        ends.append(trainer.optimizer.weights())
+    assert same(ends[0], ends[1])
+    assert same(ends[0], ends[2])
+
+
 def test_random_numbers_go_on_where_they_were(tmp_path):
     one = Trainer(qwen3())
     save_state(one, tmp_path / "state")
