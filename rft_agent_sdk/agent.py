@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rft_agent_sdk.environment import Environment, Episode
+from rft_agent_sdk.errors import RewardError
 from rft_agent_sdk.faults import broke_off, environment_code
 from rft_agent_sdk.reward import Reward
 from rft_agent_sdk.rollout import Rollout
@@ -56,27 +59,60 @@ def play(environment: Environment, rollout: Rollout, *, max_turns: int = MAX_TUR
         episode = environment.start(rollout.task)
         rollout.attach(episode)
         prompt = episode.prompt
-    _Conversation(environment, episode, rollout, max_turns).hold(prompt)
+    turns: list[int] = []
+    _Conversation(environment, episode, rollout, max_turns, turns).hold(prompt)
     with environment_code(environment.name):
         again = None if episode.acted or episode.done else episode.retry_prompt
     if again is not None and rollout.calls.succeeded:
         logger.info("rollout=<%s> | never acted; one more conversation", rollout.request.rollout_id)
         rollout.outcome = Outcome.COMPLETED
-        _Conversation(environment, episode, rollout, max_turns).hold(again)
+        _Conversation(environment, episode, rollout, max_turns, turns).hold(again)
     with environment_code(environment.name):
-        return episode.reward(rollout.outcome)
+        return _by_turn(
+            episode.reward(rollout.outcome), episode.credits, turns, rollout.calls.succeeded
+        )
+
+
+def _by_turn(
+    reward: Reward, credits: Sequence[float] | None, turns: Sequence[int], sampled: int
+) -> Reward:
+    """Share a reward out to the model calls, where the episode says what its calls earned.
+
+    Args:
+        reward: Of the whole play.
+        credits: What each call of a tool earned; `None` leaves the reward as it is.
+        turns: How many model calls had been answered when each was made.
+        sampled: Model calls answered in all.
+    """
+    if credits is None or sampled < 2 or reward.per_turn is not None:
+        return reward
+    if len(credits) != len(turns):
+        raise RewardError(
+            f"wanted one credit for each of the episode's {len(turns)} calls, got {len(credits)}"
+        )
+    earned = [0.0] * sampled
+    for turn, credit in zip(turns, credits, strict=True):
+        earned[min(turn, sampled) - 1] += credit
+    earned[-1] += reward.total - math.fsum(earned)
+    return replace(reward, per_turn=tuple(earned))
 
 
 class _Conversation:
     """One fresh conversation of the policy with an episode."""
 
     def __init__(
-        self, environment: Environment, episode: Episode, rollout: Rollout, max_turns: int
+        self,
+        environment: Environment,
+        episode: Episode,
+        rollout: Rollout,
+        max_turns: int,
+        turns: list[int],
     ) -> None:
         self._environment = environment
         self._episode = episode
         self._rollout = rollout
         self._turns_left = max_turns
+        self._turns = turns
         self._fault: BaseException | None = None
         self._agent = self._make_agent()
 
@@ -140,6 +176,7 @@ class _Conversation:
             "recovered": True,
         }
         with span("execute_tool", attributes) as traced:
+            self._turns.append(self._rollout.calls.succeeded)
             result = self._episode.call(call.name, json.loads(call.arguments), recovered=True)
             traced.set({"gen_ai.tool.status": "error" if result.is_error else "success"})
         return result.text
@@ -182,6 +219,7 @@ class _Conversation:
             arguments = tool_use["input"] if isinstance(tool_use["input"], dict) else {}
             try:
                 self._rollout.check_open()
+                self._turns.append(self._rollout.calls.succeeded)
                 with environment_code(self._environment.name):
                     result = self._episode.call(spec.name, arguments)
                 is_done = self._is_done()

@@ -40,6 +40,12 @@ class Episode(Protocol):
     """The first user message."""
     tools: Sequence[ToolSpec]
     """The tools the policy may call."""
+    credits: Sequence[float] | None = None
+    """What each call earned by itself, in order, one for every `call`; `None` leaves all of it to the end.
+
+    With them `play` reports a reward for each model call: the credits of the calls it made. The last one gets what
+    they leave of the reward, so that all add up to it.
+    """
 
     @property
     @abstractmethod

@@ -106,7 +106,8 @@ class JobRuntimeClient:
         """Complete the rollout and send its rewards; never raises for what the service answers.
 
         A conflict on completion still sends the reward once: the rollout was completed by somebody
-        else, and may yet lack its reward.
+        else, and may yet lack its reward. Rewards by turn that are refused, as where the other side counts
+        another number of turns, are sent as their sum: a rollout without its reward is worth nothing.
         """
         retry = True
         try:
@@ -117,7 +118,18 @@ class JobRuntimeClient:
                     "rollout=<%s> | %s; sending the reward once", self._trajectory_id, error
                 )
                 retry = False
-            self.update_reward(rewards, deadline, outcome=outcome, retry=retry)
+            try:
+                self.update_reward(rewards, deadline, outcome=outcome, retry=retry)
+            except ValidationError as error:
+                if len(rewards) < 2:
+                    raise
+                logger.warning(
+                    "rollout=<%s>, rewards=<%d> | %s; sending their sum",
+                    self._trajectory_id,
+                    len(rewards),
+                    error,
+                )
+                self.update_reward([math.fsum(rewards)], deadline, outcome=outcome, retry=retry)
         except (JobRuntimeError, CredentialsError) as error:
             return Report(False, f"{type(error).__name__}: {error}")
         return Report(True)
@@ -153,7 +165,7 @@ class JobRuntimeClient:
         """POST until answered for good or out of time."""
         told = {"trajectory_id": self._trajectory_id, "job_arn": self._job_arn}
         with span(operation, told) as traced:
-            body = {**self._identity(operation), **body}
+            body = {**self._identity(operation, len(body.get("Rewards", ()))), **body}
             try:
                 self._until_answered(operation, path, body, deadline, retry, traced)
             except JobRuntimeError as error:
@@ -184,8 +196,9 @@ class JobRuntimeClient:
                 traced.set({"http.response.status_code": 200})
                 return
 
-    def _identity(self, operation: str) -> JSON:
-        parts = "\0".join((self._trajectory_id, operation, self._invocation_id))
+    def _identity(self, operation: str, rewards: int) -> JSON:
+        # A token stands for one body: the sum of refused rewards needs another than they had.
+        parts = "\0".join((self._trajectory_id, operation, self._invocation_id, str(rewards)))
         token = hashlib.sha256(parts.encode()).hexdigest()[:36]
         body: JSON = {"TrajectoryId": self._trajectory_id, "ClientToken": token}
         if self._job_arn is not None:

@@ -12,7 +12,7 @@ import pytest
 from rft_agent_sdk import Outcome, Reward, Rollout, TaskError, ToolResult, ToolSpec, play
 from rft_agent_sdk.context import rollout_context
 from rft_agent_sdk.environment import Environment, Episode
-from rft_agent_sdk.errors import EnvironmentFault, RolloutOver
+from rft_agent_sdk.errors import EnvironmentFault, RewardError, RolloutOver
 from rft_agent_sdk.faults import classify
 from rft_agent_sdk.payload import parse_request
 from tests.servers import Answer, ScriptedServer, completion
@@ -180,6 +180,58 @@ def test_a_policy_that_never_acts_twice_is_done():
     assert episode.calls == []
     assert reward.total == 0
     assert rollout.outcome is Outcome.COMPLETED
+
+
+@dataclass
+class CreditedSum(Sum):
+    """Each call earns a tenth of what it adds."""
+
+    credits: list = field(default_factory=list)
+
+    def call(self, name, arguments, *, recovered=False):
+        before = self.total
+        result = super().call(name, arguments, recovered=recovered)
+        self.credits.append((self.total - before) / 10)
+        return result
+
+
+class CreditedSums(Sums):
+    def start(self, task):
+        self.episodes.append(CreditedSum())
+        return self.episodes[-1]
+
+
+@pytest.mark.parametrize(
+    ("replies", "per_turn"),
+    [
+        ([add(1), add(2)], (0.1, 2.9)),  # the last turn has the rest
+        ([add("x"), add(1), add(2)], (0.0, 0.1, 2.9)),
+        ([completion("", calls=[("add", '{"n": 1}')] * 2), add(1)], (0.2, 2.8)),
+        ([add(1)], (0.1, 0.9)),  # then it said `Done.`: a turn without a call
+        ([completion("Hm."), add(1)], (0.0, 0.1, 0.9)),  # in the second conversation
+        ([completion('{"name": "add", "arguments": {"n": 1}}'), add(2)], (0.1, 2.89)),
+        ([add(3)], None),  # one turn has the whole reward
+    ],
+)
+def test_what_calls_earned_by_themselves_is_the_reward_of_their_turn(replies, per_turn):
+    reward, rollout, _, _ = played(replies, environment=CreditedSums())
+    if per_turn is None:
+        assert reward.per_turn is None
+    else:
+        assert reward.per_turn == pytest.approx(per_turn)
+        assert sum(reward.per_turn) == pytest.approx(reward.total)
+        assert len(reward.per_turn) == rollout.calls.succeeded
+
+
+def test_credits_for_another_number_of_calls_are_refused():
+    class Forgetful(CreditedSums):
+        def start(self, task):
+            episode = super().start(task)
+            episode.credits = [0.5]
+            return episode
+
+    with pytest.raises(RewardError, match="one credit for each of the episode's 2 calls, got 3"):
+        played([add(1), add(2)], environment=Forgetful())
 
 
 def test_arguments_that_are_no_json_reach_the_environment_as_a_bad_call():

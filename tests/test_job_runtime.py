@@ -161,6 +161,24 @@ def test_the_client_token_is_stable_over_retries_and_differs_by_operation_and_in
     assert len(set.union(*tokens.values())) == 8
 
 
+REFUSED = Answer(400, {"error": {"type": "ValidationException", "message": "3 turns"}})
+
+
+def test_rewards_by_turn_that_are_refused_are_sent_as_their_sum(caplog):
+    result, server, _ = report(None, REFUSED, rewards=(1.0, 0.5))
+    assert result == Report(True)
+    _, refused, summed = server.seen
+    assert (refused.json["Rewards"], summed.json["Rewards"]) == ([1.0, 0.5], [1.5])
+    assert refused.json["ClientToken"] != summed.json["ClientToken"]
+    assert "sending their sum" in caplog.text
+
+
+def test_one_reward_that_is_refused_is_not_sent_again():
+    result, server, _ = report(None, REFUSED, rewards=(1.0,))
+    assert not result.reported
+    assert paths(server) == ["complete-rollout", "update-reward"]
+
+
 # ------------------------------------------------------------------ errors
 
 

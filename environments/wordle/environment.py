@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from environments.wordle import compact_text, dataset, solver, teacher, text
 from environments.wordle.game import Game
 from environments.wordle.lessons import make_lessons
-from environments.wordle.reward import WordleRewards, score
+from environments.wordle.reward import WordleRewards, game_points, score, shaping
 from environments.wordle.task import Task, parse_task
 from environments.wordle.words import as_word
 from rft_agent_sdk.environment import Environment, Episode, PolicyFunction
@@ -42,12 +42,15 @@ class WordleEpisode(Episode):
 
     tools = (text.TOOL,)
 
-    def __init__(self, task: Task, rewards: WordleRewards, texts: Texts = text) -> None:
+    def __init__(
+        self, task: Task, rewards: WordleRewards, texts: Texts = text, *, per_turn: bool = False
+    ) -> None:
         self.game = Game(task.answer, task.guesses)
         self.system_prompt = texts.SYSTEM_PROMPT
         self.prompt = texts.opening_prompt(task.prompt, self.game)
         self._rewards = rewards
         self._texts = texts
+        self.credits: list[float] | None = [] if per_turn else None
 
     @property
     def done(self) -> bool:
@@ -73,6 +76,19 @@ class WordleEpisode(Episode):
         self, name: str, arguments: Mapping[str, Any], *, recovered: bool = False
     ) -> ToolResult:
         """Play one tool call. Every call but one after the end counts towards the limit of calls."""
+        if self.credits is None:
+            return self._play(name, arguments, recovered=recovered)
+        before = game_points(self.game, self._rewards)
+        result = self._play(name, arguments, recovered=recovered)
+        added = game_points(self.game, self._rewards) - before
+        self.credits.append(shaping(added, self._rewards))
+        return result
+
+    def reward(self, outcome: Outcome) -> Reward:
+        """Score the game as it stands; see `reward.py`."""
+        return score(self.game, outcome, self._rewards)
+
+    def _play(self, name: str, arguments: Mapping[str, Any], *, recovered: bool) -> ToolResult:
         game, texts = self.game, self._texts
         if game.over:
             return ToolResult(text.ALREADY_OVER, is_error=True)
@@ -89,22 +105,26 @@ class WordleEpisode(Episode):
         game.play(word, is_recovered=recovered)
         return ToolResult(texts.guess_result(game))
 
-    def reward(self, outcome: Outcome) -> Reward:
-        """Score the game as it stands; see `reward.py`."""
-        return score(self.game, outcome, self._rewards)
-
 
 class Wordle(Environment):
     """The game of Wordle. A task is a JSON string with an answer; see `task.py`."""
 
     name = "wordle"
 
-    def __init__(self, rewards: WordleRewards | None = None, *, style: Style = "plain") -> None:
+    def __init__(
+        self,
+        rewards: WordleRewards | None = None,
+        *,
+        style: Style = "plain",
+        per_turn: bool = False,
+    ) -> None:
         """Make the environment.
 
         Args:
             rewards: The constants of the reward; the documented ones when `None`.
             style: How its texts are written.
+            per_turn: Whether the reward is told by turn, for advantages per turn: each guess's shaping, and with the
+                last one the outcome. They add up to the same reward.
 
         Raises:
             UsageError: There is no such style.
@@ -112,6 +132,7 @@ class Wordle(Environment):
         if style not in _STYLES:
             raise UsageError(f"style must be one of {', '.join(_STYLES)}, got {style!r}")
         self.style: Style = style
+        self.per_turn = per_turn
         self.rewards = rewards if rewards is not None else WordleRewards()
         self.floor = self.rewards.never_played
 
@@ -121,7 +142,9 @@ class Wordle(Environment):
         Raises:
             TaskError: The string is no Wordle task; the message does not hold the answer.
         """
-        return WordleEpisode(parse_task(task), self.rewards, _STYLES[self.style])
+        return WordleEpisode(
+            parse_task(task), self.rewards, _STYLES[self.style], per_turn=self.per_turn
+        )
 
     def tasks(self, split: str, count: int, seed: int = 0) -> list[str]:
         """Return task strings, each with its own answer; see `dataset.make_rows`."""

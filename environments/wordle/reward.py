@@ -155,6 +155,11 @@ def game_points(game: Game, rewards: WordleRewards) -> float:
     return sum(played) + rewards.malformed * game.malformed
 
 
+def shaping(points: float, rewards: WordleRewards) -> float:
+    """Return what points are worth in the reward of a game that is not solved, without the clip."""
+    return rewards.unsolved_weight * points / rewards.points_scale
+
+
 def guess_points(guess: GuessRecord, rewards: WordleRewards, *, is_opening: bool) -> float:
     """Return the points of one guess, judged against what was known before it."""
     points = rewards.every_guess
