@@ -9,6 +9,7 @@ from environments.wordle import compact
 from rft_agent_sdk.cli.learning.comparison import gain
 from rft_agent_sdk.cli.learning.recipe import Recipe
 from rft_agent_sdk.cli.learning.record import Record
+from rft_agent_sdk.cli.learning.report import pooled
 from rft_agent_sdk.cli.learning.tasks import Tasks, check_apart, split
 from rft_agent_sdk.errors import UsageError
 
@@ -76,6 +77,44 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
     (tmp_path / "learn.json").write_text(json.dumps({"recipe": {}}))
     with pytest.raises(UsageError, match="wanted a run"):
         Record.read(tmp_path)
+
+
+def done(folder, seed, before, after, **recipe):
+    """A run that was evaluated, every cell alike."""
+    record = Record.begin(folder, Recipe.of(seed=seed, **recipe))
+    for stage, solved in (("before", [0, 0]), ("after_imitation", before), ("after_grpo", after)):
+        cells = {
+            f"{kind}/{how}": {"by_task": solved}
+            for kind in KINDS
+            for how in ("serving", "training")
+        }
+        record.finish(stage, {"cells": cells})
+    return record
+
+
+KINDS = ("held_out", "trained")
+
+
+def test_runs_are_pooled_task_by_task(tmp_path):
+    first = done(tmp_path / "0", 0, [0, 0], [1, 1])
+    second = done(tmp_path / "1", 1, [1, 0], [1, 0])
+    told = pooled([first, second])
+    (line,) = [
+        one for one in told.splitlines() if one.startswith("held-out, greedy") and "(" in one
+    ]
+    assert "+50.0 (+0.0 to +100.0)" in line
+    assert "0.0%                 25.0%                 75.0%" in told
+    assert told.endswith("seeds 0, 1: 4 held-out tasks in all")
+
+
+def test_runs_that_do_not_belong_together_are_not_pooled(tmp_path):
+    first = done(tmp_path / "0", 0, [0], [1])
+    with pytest.raises(UsageError, match="a seed of its own"):
+        pooled([first, done(tmp_path / "again", 0, [0], [1])])
+    with pytest.raises(UsageError, match="differ in more"):
+        pooled([first, done(tmp_path / "other", 1, [0], [1], steps=3)])
+    with pytest.raises(UsageError, match="not done"):
+        pooled([Record.begin(tmp_path / "begun", RECIPE)])
 
 
 def test_a_gain_is_paired_and_its_interval_holds_it():

@@ -33,8 +33,20 @@ from rft_agent_sdk.errors import UsageError
 )
 @click.option("--run-dir", type=click.Path(path_type=Path), help="[default: one under runs/]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --run-dir.")
+@click.option(
+    "--pool",
+    multiple=True,
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="Learn nothing: tell what these runs, each of its own seed, came to together.",
+)
 def command(
-    numbers: tuple[str, ...], quick: bool, run_dir: Path | None, resume: bool, **given: Any
+    numbers: tuple[str, ...],
+    quick: bool,
+    run_dir: Path | None,
+    resume: bool,
+    pool: tuple[Path, ...],
+    **given: Any,
 ) -> int:
     """Teach a policy of 1.5 million parameters, from random weights, through the deployed agent's own code.
 
@@ -46,6 +58,11 @@ def command(
     from rft_agent_sdk.training.config import read_override
     from rft_agent_sdk.training.files import locked
 
+    if pool:
+        from rft_agent_sdk.cli.learning.report import pooled
+
+        click.echo(pooled([Record.read(folder) for folder in pool]))
+        return 0
     composing.check_local()
     if logging.getLogger().level > logging.DEBUG:  # not asked to be verbose: the bars tell enough
         logging.getLogger("rft_agent_sdk").setLevel(logging.WARNING)

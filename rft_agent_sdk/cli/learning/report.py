@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rft_agent_sdk.cli.learning.comparison import Gain, gain
 from rft_agent_sdk.cli.learning.record import Record
+from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.types import JSON
 
 _STAGES = {
@@ -61,12 +64,55 @@ def report_of(record: Record) -> JSON:
     }
 
 
+def pooled(records: Sequence[Record]) -> str:
+    """Return what several runs of one recipe came to: every task of every run counts alike.
+
+    Raises:
+        UsageError: A run that is not done, one that is there twice, or recipes that differ in more than their seed.
+    """
+    for record in records:
+        if "after_grpo" not in record.stages:
+            raise UsageError(f"the run in {str(record.folder)!r} is not done: go on by --resume")
+    seeds = [record.recipe.seed for record in records]
+    if len({replace(record.recipe, seed=0) for record in records}) > 1 or len(set(seeds)) < len(
+        seeds
+    ):
+        raise UsageError(
+            f"wanted runs of one recipe, each with a seed of its own, got the seeds {seeds} "
+            "or recipes that differ in more"
+        )
+    width = max(map(len, _CELLS.values()))
+    lines = [" " * width + "".join(f"  {told:>20}" for told in _STAGES.values())]
+    for cell, name in _CELLS.items():
+        shares = [_mean(_by_task(records, stage, cell)) for stage in _STAGES]
+        lines.append(f"{name:<{width}}" + "".join(f"  {100 * one:>19.1f}%" for one in shares))
+    lines += ["", "What GRPO gained over imitation, the same tasks compared, in points:"]
+    for cell, name in _CELLS.items():
+        before, after = (
+            _by_task(records, stage, cell) for stage in ("after_imitation", "after_grpo")
+        )
+        lines.append(f"{name:<{width}}  {_points(gain(before, after))}")
+    tasks = len(_by_task(records, "after_grpo", "held_out/serving"))
+    lines += ["", f"seeds {', '.join(map(str, seeds))}: {tasks} held-out tasks in all"]
+    return "\n".join(lines)
+
+
+def _by_task(records: Sequence[Record], stage: str, cell: str) -> list[int]:
+    return [one for record in records for one in record.stages[stage]["cells"][cell]["by_task"]]
+
+
+def _mean(values: Sequence[int]) -> float:
+    return sum(values) / len(values)
+
+
+def _points(found: Gain) -> str:
+    return f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+
+
 def _gain(record: Record, cell: str) -> Gain:
     """Return what GRPO gained over imitation, task by task."""
-    before, after = (
-        record.stages[name]["cells"][cell] for name in ("after_imitation", "after_grpo")
-    )
-    return gain(before["by_task"], after["by_task"])
+    before, after = (_by_task([record], stage, cell) for stage in ("after_imitation", "after_grpo"))
+    return gain(before, after)
 
 
 def _cell(one: JSON) -> JSON:
@@ -113,8 +159,7 @@ def _markdown(found: JSON, plot: Path | None) -> str:
         lines.append(f"| {name} | " + " | ".join(told) + " |")
     lines += ["", "What GRPO gained over imitation, the same tasks compared, in points:", ""]
     lines += [
-        f"- {_CELLS[cell]}: {100 * one['mean']:+.1f} ({100 * one['low']:+.1f} to {100 * one['high']:+.1f})"
-        for cell, one in found["grpo_gains"].items()
+        f"- {_CELLS[cell]}: {_points(Gain(**one))}" for cell, one in found["grpo_gains"].items()
     ]
     teacher = stages["teacher"]
     lines += [
