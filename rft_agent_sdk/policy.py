@@ -8,18 +8,21 @@ rollouts can share one client, or one Strands model, and none can send another's
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import openai
 from openai._models import FinalRequestOptions  # the type of the documented hook `_prepare_options`
+from openai._streaming import ServerSentEvent, SSEDecoder
 
+from rft_agent_sdk.bodies import run_out
 from rft_agent_sdk.context import Deadline, current_rollout, rollout_context
 from rft_agent_sdk.tls import tls_context
 from rft_agent_sdk.transport import (
@@ -41,6 +44,8 @@ MAX_RETRIES = 30
 """Retries of one call on 408, 409, 429, 5xx and connection errors: minutes of back-off, so that in practice
 the deadline ends them. A throttled rollout that gave up early would be scored as if it had played badly."""
 CONNECT_TIMEOUT_S = 10.0
+_TAIL_S = 1.0
+"""Longest wait, in seconds, for the end of a streamed body after its last event, which comes along with it."""
 
 _refused_fields: set[tuple[str, str, str]] = set()
 """(endpoint root, model id, field) of optional fields that an endpoint answered with a 400."""
@@ -121,8 +126,29 @@ class _PolicyAsyncOpenAI(_InTime, openai.AsyncOpenAI):
         await rollout.endpoint.auth.prepare_async()
         return await super()._prepare_options(_bind(options, rollout, self.timeout))
 
+    def _make_sse_decoder(self) -> SSEDecoder:
+        return _WholeDecoder()
+
     async def close(self) -> None:
         """Do nothing, as in the synchronous client."""
+
+
+class _WholeDecoder(SSEDecoder):
+    """Ends a streamed reply at its last event, with nothing left of it.
+
+    The SDK's own yields `[DONE]`, at which its stream stops and drops it, and with it a dozen generators
+    inside one another, for the event loop to close one by one. An agent framework's loop is over before that.
+    """
+
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[ServerSentEvent]:
+        events = super().aiter_bytes(iterator)
+        async for event in events:
+            if not event.data.startswith("[DONE]"):
+                yield event
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TAIL_S):  # ends each of them from inside
+                    await run_out(events)
 
 
 def _bind(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import httpx
 
+from rft_agent_sdk.bodies import run_out
 from rft_agent_sdk.context import current_rollout
 from rft_agent_sdk.errors import RolloutOver
 from rft_agent_sdk.tls import tls_context
@@ -121,8 +122,10 @@ class _Exchange:
         self._rollout.check_open()
 
     def lost(self, error: BaseException) -> None:
-        """Count a reply that broke off."""
-        if not self._done:
+        """Count a reply that broke off; one whose last event had come is whole without its connection's end."""
+        if self._is_stream and _is_over(b"".join(self._chunks)):
+            self.end()
+        elif not self._done:
             self._done = True
             _lost(self._rollout, self._turn, error)
 
@@ -195,10 +198,12 @@ class _AsyncStream(httpx.AsyncByteStream):
         self._source = source
         self._exchange = exchange
         self._owner = owner
+        self._parts: AsyncIterator[bytes] | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._parts = aiter(self._source)
         try:
-            async for chunk in self._source:
+            async for chunk in self._parts:
                 self._exchange.see(chunk)
                 yield chunk
             self._exchange.is_whole = True
@@ -212,6 +217,8 @@ class _AsyncStream(httpx.AsyncByteStream):
         finally:
             await self._owner.aclose()
             self._exchange.end()
+            if self._parts is not None:
+                await run_out(self._parts)
 
 
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -246,6 +253,11 @@ def _read_stream(body: bytes) -> tuple[str | None, Usage]:
         except _MALFORMED:
             continue
     return finish_reason, usage
+
+
+def _is_over(body: bytes) -> bool:
+    """Whether the last of the server-sent events of a completion is there."""
+    return any(line.rstrip() == b"data: [DONE]" for line in body.split(b"\n"))
 
 
 def _usage(reply: JSON) -> Usage:

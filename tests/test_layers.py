@@ -17,6 +17,7 @@ LAYERS = (
     {"errors", "types", "trajectory"},
     {
         "admission",
+        "bodies",
         "credentials",
         "estimates",
         "payload",

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import httpx
 import orjson
 
+from rft_agent_sdk.bodies import run_out
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.gateway.refusal import Refusal, to_json
 from rft_agent_sdk.tls import tls_context
@@ -143,7 +144,7 @@ def parsed(body: bytes) -> Any:
 async def events(
     response: httpx.Response, *, error_status: int = 502
 ) -> AsyncGenerator[JSON, None]:
-    """Yield the server-sent events of a response, to `[DONE]` or its end.
+    """Yield the server-sent events of a response, to `[DONE]` or its end; it is closed then.
 
     Args:
         response: What `post` gave.
@@ -152,21 +153,28 @@ async def events(
     Raises:
         Refusal: An event is not JSON, or tells of an error.
     """
-    async for line in response.aiter_lines():
-        if not line.startswith("data:"):
-            continue
-        data = line.removeprefix("data:").strip()
-        if data == "[DONE]":
-            return
-        try:
-            chunk = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise Refusal(
-                502, f"the policy server sent an event that is not JSON: {error}"
-            ) from None
-        if not isinstance(chunk, dict) or chunk.get("error") is not None:
-            raise _broken_off(chunk, error_status)
-        yield chunk
+    lines = response.aiter_lines()
+    try:
+        async for line in lines:
+            if not line.startswith("data:"):
+                continue
+            data = line.removeprefix("data:").strip()
+            if data == "[DONE]":
+                return
+            yield _event(data, error_status)
+    finally:
+        await response.aclose()
+        await run_out(lines)
+
+
+def _event(data: str, error_status: int) -> JSON:
+    try:
+        chunk = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise Refusal(502, f"the policy server sent an event that is not JSON: {error}") from None
+    if not isinstance(chunk, dict) or chunk.get("error") is not None:
+        raise _broken_off(chunk, error_status)
+    return chunk
 
 
 def _broken_off(chunk: object, status: int) -> Refusal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import httpx
 
@@ -98,8 +98,11 @@ class EngineSampler(Sampler):
     async def stream(self, request: SampleRequest) -> AsyncGenerator[SampledPiece | Sampled, None]:
         """Yield the ids as the engine sends them."""
         turn = TurnSoFar(request)
-        async with self._asked(request, stream=True) as response:
-            async for event in events(response, error_status=self._error_status):
+        async with (
+            self._asked(request, stream=True) as response,
+            aclosing(events(response, error_status=self._error_status)) as found,
+        ):
+            async for event in found:
                 piece = self._read(event, turn)
                 if piece.ids:
                     yield piece

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -79,8 +80,11 @@ class OpenAIPolicy(Policy):
         """Yield what the server sends, as it comes."""
         streamed = {"stream": True, "stream_options": {"include_usage": True}}
         assembler = Assembler()
-        async with self._backend.post(_PATH, self._body(request) | streamed) as response:
-            async for chunk in events(response):
+        async with (
+            self._backend.post(_PATH, self._body(request) | streamed) as response,
+            aclosing(events(response)) as chunks,
+        ):
+            async for chunk in chunks:
                 for delta in assembler.take(chunk):
                     yield delta
         yield assembler.reply()
