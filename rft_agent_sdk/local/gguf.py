@@ -37,7 +37,9 @@ def import_gguf(
         UsageError: The package `gguf` is missing, the file cannot be read, or the folder cannot be written.
     """
     if importlib.util.find_spec("gguf") is None:
-        raise UsageError("a GGUF file is read by the package gguf: pip install gguf")
+        raise UsageError(
+            "a GGUF file is read by the package gguf: pip install 'rft-agent-sdk[local]'"
+        )
     if not file.is_file():
         raise UsageError(f"wanted a GGUF file, got {str(file)!r}, which is no file")
     if out.exists():
