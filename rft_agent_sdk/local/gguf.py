@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.local.model import Dtype
@@ -71,7 +71,10 @@ def import_gguf(
 def _read(file: Path, dtype: Dtype) -> tuple[Any, Any]:
     place = {"gguf_file": file.name, "local_files_only": True}
     tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
-    model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=_DTYPES[dtype], **place)
+    plain = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        file.parent, dtype=_DTYPES[dtype], quantization_config=plain, **place
+    )
     # The weights are plain by now; what is left of the quantisation only keeps them from being saved.
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):

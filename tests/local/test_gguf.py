@@ -100,6 +100,9 @@ def test_a_file_becomes_a_folder_that_is_rendered_sampled_and_trained(file, tmp_
         == ids
     )
     assert model.eos_ids == {2}
+    (stored,) = (one for one in gguf.GGUFReader(file).tensors if one.name == "token_embd.weight")
+    wanted = torch.from_numpy(gguf.quants.dequantize(stored.data, Q8))
+    assert torch.equal(model.core.get_input_embeddings().weight, wanted)
     assert all(value is None or value < 0 for value in score(model, ids[:100]).logprobs)
     assert list(tmp_path.iterdir()) == [out]
 
