@@ -68,9 +68,9 @@ def play(environment: Environment, rollout: Rollout, *, max_turns: int = MAX_TUR
         rollout.outcome = Outcome.COMPLETED
         _Conversation(environment, episode, rollout, max_turns, turns).hold(again)
     with environment_code(environment.name):
-        return _by_turn(
-            episode.reward(rollout.outcome), episode.credits, turns, rollout.calls.succeeded
-        )
+        reward = episode.reward(rollout.outcome)
+        credits = getattr(episode, "credits", None)  # an episode need not be a subclass
+        return _by_turn(reward, credits, turns, rollout.calls.succeeded)
 
 
 def _by_turn(
