@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PARALLEL := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-sessions test-local test-learn test-smollm learn bench lock clean
+.PHONY: help setup demo test quick check test-313 test-managed test-peers test-deploy test-sessions test-local test-learn test-smollm learn learn-seeds bench lock clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,10 @@ test-learn: $(SMOLLM2)/config.json  ## Its slow tests: what learns and what must
 
 learn: .venv-local/.installed  ## Watch a small policy learn Wordle here: half an hour on two cores; needs the registry
 	.venv-local/bin/rft learn $(LEARN)
+
+learn-seeds: .venv-local/.installed  ## Three seeds of it, one after the other, and what they came to together
+	for seed in 0 1 2; do .venv-local/bin/rft learn --seed $$seed --run-dir runs/learn-seed-$$seed $(LEARN) || exit 1; done
+	.venv-local/bin/rft learn --pool runs/learn-seed-0 --pool runs/learn-seed-1 --pool runs/learn-seed-2
 
 # The toolkit reads tool calls as transformers did before 5.13; its example agents stand on strands.
 .venv-peers/.installed: Makefile
