@@ -1,6 +1,7 @@
 """What holds for every test: a clean environment, and no network but this machine's loopback."""
 
 import os
+import signal
 import socket
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -11,6 +12,14 @@ from hypothesis import settings
 # The same examples on every run, and no time limit on one: what passes here passes on a busy machine.
 settings.register_profile("project", derandomize=True, database=None, deadline=None)
 settings.load_profile("project")
+
+# Whoever starts the tests in the background, or under nohup, has these ignored: by what a test starts, too.
+for _ended_by in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_ended_by) is signal.SIG_IGN:
+        signal.signal(
+            _ended_by,
+            signal.default_int_handler if _ended_by is signal.SIGINT else signal.SIG_DFL,
+        )
 
 CLEARED = (
     "AWS_",

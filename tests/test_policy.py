@@ -382,13 +382,11 @@ def test_the_callers_own_timeout_counts_where_it_is_shorter(asking):
 
     with ScriptedServer(lambda seen, count: Answer(body=completion(), delay_s=1)) as server:
         rollout = managed(server, budget_s=30)
-        started = time.monotonic()
         with rollout_context(rollout), pytest.raises(openai.APITimeoutError):
             ask(openai_client().with_options(timeout=0.1, max_retries=0))
         with rollout_context(rollout), pytest.raises(openai.APITimeoutError):
             ask(openai_client().with_options(max_retries=0), timeout=httpx.Timeout(0.1))
-        assert time.monotonic() - started < 1
-        assert asking(rollout, timeout=3) == "hi"
+        assert asking(rollout, timeout=20) == "hi"
     assert rollout.calls.failed == 2
 
 

@@ -29,7 +29,7 @@ def test_it_serves_on_loopback_on_a_free_port_and_stops_clean():
         assert url.startswith("http://127.0.0.1:")
         reply = httpx.post(url + CHAT, json=BODY, headers=bearer(session.secret), trust_env=False)
         assert reply.status_code == 200
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # those of other tests may have ended meanwhile
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, trust_env=False)
     with pytest.raises(UsageError, match="before start"):
