@@ -40,10 +40,14 @@ ROOT = Path(__file__).parents[2]
 MODEL = ROOT / ".cache" / "smollm2-135m"
 """Made by `make test-smollm`."""
 ENVIRONMENT = "environments.wordle:compact"
+AGENT = {"RFT_ENVIRONMENT": ENVIRONMENT, "ROLLOUT_BUDGET_SECONDS": "1500"}
+"""Settings of the deployed agent; the time is what a busy machine takes."""
 PRIOR = (0.0, 0.0, 0.0, 0.0, 1.0)
-GAMES, EVALUATED = 72, 16
-GRPO_STEPS, STEP_TASKS, GROUP = 3, 3, 6
-SAMPLING = SamplingParams(1.0, 1.0, 48)
+GAMES, EVALUATED = 72, 12
+GRPO_STEPS, STEP_TASKS, GROUP = 2, 3, 4
+SAMPLING = SamplingParams(1.0, 1.0, 40)
+CONTEXT = 640
+"""Room for three calls, of which two may be guesses: what is no word of five letters uses none."""
 
 
 @dataclass(slots=True)
@@ -99,9 +103,9 @@ def config_of(model: Path, folder: Path, url: str, **more: Any) -> Config:
         "micro_batch_tokens": 512,
         "dataset_path": "tasks.json",
         "seed": 0,
-        "max_context_tokens": 1024,
+        "max_context_tokens": CONTEXT,
         "max_new_tokens": SAMPLING.max_tokens,
-        "max_rollout_time": 600.0,
+        "max_rollout_time": 1800.0,
         "max_concurrent_rollouts": 32,
         "history_mode": "linear",
         "run_dir": str(folder),
@@ -115,8 +119,9 @@ def prove(folder: Path) -> Report:
     report = Report()
     folder.mkdir(parents=True, exist_ok=True)
     started = time.process_time()
-    with served({"RFT_ENVIRONMENT": ENVIRONMENT}) as url:
-        composing.run(_prove(folder, url, report))
+    with served(AGENT) as url:
+        if code := composing.run(_prove(folder, url, report)):
+            raise SystemExit(code)  # told to end
     report.cpu_s = round(time.process_time() - started, 1)
     report.peak_mb = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     return report
@@ -125,7 +130,7 @@ def prove(folder: Path) -> Report:
 async def _prove(folder: Path, url: str, report: Report) -> None:
     config = config_of(MODEL, folder / "imitation", url)
     with report.timed("before"):
-        report.before = shares(await _play(config, 6))
+        report.before = shares(await _play(config, 4))
     with report.timed("teacher"):
         games = await taught(config, GAMES)
         write_jsonl(folder / "games.jsonl", games)
