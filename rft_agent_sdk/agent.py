@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rft_agent_sdk.environment import Environment, Episode
-from rft_agent_sdk.errors import RewardError
 from rft_agent_sdk.faults import broke_off, environment_code
-from rft_agent_sdk.reward import Reward
+from rft_agent_sdk.reward import Reward, as_reward
 from rft_agent_sdk.rollout import Rollout
 from rft_agent_sdk.tracing import Value, annotate, span
 from rft_agent_sdk.types import Outcome, ToolCall, ToolSpec
@@ -59,42 +56,15 @@ def play(environment: Environment, rollout: Rollout, *, max_turns: int = MAX_TUR
         episode = environment.start(rollout.task)
         rollout.attach(episode)
         prompt = episode.prompt
-    turns: list[int] = []
-    _Conversation(environment, episode, rollout, max_turns, turns).hold(prompt)
+    _Conversation(environment, episode, rollout, max_turns).hold(prompt)
     with environment_code(environment.name):
         again = None if episode.acted or episode.done else episode.retry_prompt
     if again is not None and rollout.calls.succeeded:
         logger.info("rollout=<%s> | never acted; one more conversation", rollout.request.rollout_id)
         rollout.outcome = Outcome.COMPLETED
-        _Conversation(environment, episode, rollout, max_turns, turns).hold(again)
+        _Conversation(environment, episode, rollout, max_turns).hold(again)
     with environment_code(environment.name):
-        reward = episode.reward(rollout.outcome)
-        credits = getattr(episode, "credits", None)  # an episode need not be a subclass
-        return _by_turn(reward, credits, turns, rollout.calls.succeeded)
-
-
-def _by_turn(
-    reward: Reward, credits: Sequence[float] | None, turns: Sequence[int], sampled: int
-) -> Reward:
-    """Share a reward out to the model calls, where the episode says what its calls earned.
-
-    Args:
-        reward: Of the whole play.
-        credits: What each call of a tool earned; `None` leaves the reward as it is.
-        turns: How many model calls had been answered when each was made.
-        sampled: Model calls answered in all.
-    """
-    if credits is None or sampled < 2 or reward.per_turn is not None:
-        return reward
-    if len(credits) != len(turns):
-        raise RewardError(
-            f"wanted one credit for each of the episode's {len(turns)} calls, got {len(credits)}"
-        )
-    earned = [0.0] * sampled
-    for turn, credit in zip(turns, credits, strict=True):
-        earned[min(turn, sampled) - 1] += credit
-    earned[-1] += reward.total - math.fsum(earned)
-    return replace(reward, per_turn=tuple(earned))
+        return rollout.by_turn(as_reward(episode.reward(rollout.outcome)))
 
 
 class _Conversation:
@@ -106,13 +76,11 @@ class _Conversation:
         episode: Episode,
         rollout: Rollout,
         max_turns: int,
-        turns: list[int],
     ) -> None:
         self._environment = environment
         self._episode = episode
         self._rollout = rollout
         self._turns_left = max_turns
-        self._turns = turns
         self._fault: BaseException | None = None
         self._agent = self._make_agent()
 
@@ -176,7 +144,7 @@ class _Conversation:
             "recovered": True,
         }
         with span("execute_tool", attributes) as traced:
-            self._turns.append(self._rollout.calls.succeeded)
+            self._rollout.acts.append(self._rollout.calls.succeeded)
             result = self._episode.call(call.name, json.loads(call.arguments), recovered=True)
             traced.set({"gen_ai.tool.status": "error" if result.is_error else "success"})
         return result.text
@@ -219,7 +187,7 @@ class _Conversation:
             arguments = tool_use["input"] if isinstance(tool_use["input"], dict) else {}
             try:
                 self._rollout.check_open()
-                self._turns.append(self._rollout.calls.succeeded)
+                self._rollout.acts.append(self._rollout.calls.succeeded)
                 with environment_code(self._environment.name):
                     result = self._episode.call(spec.name, arguments)
                 is_done = self._is_done()

@@ -206,7 +206,7 @@ class Life:
             try:
                 reward = _within(
                     SCORE_S,
-                    lambda: as_reward(episode.reward(outcome)),
+                    lambda: self._told_by_turn(as_reward(episode.reward(outcome))),
                     late=EnvironmentFault(
                         f"the episode's reward() did not return within {SCORE_S:g} s"
                     ),
@@ -214,6 +214,14 @@ class Life:
             except BaseException as fault:  # noqa: BLE001 - the environment's fault, recorded as such
                 error, outcome = fault, Outcome.ENVIRONMENT_ERROR
         return Ending(outcome, reward, value, error)
+
+    def _told_by_turn(self, reward: Reward) -> Reward:
+        """Share it out as where the play ends by itself; credits that do not fit cost no reward."""
+        try:
+            return self._rollout.by_turn(reward)
+        except RewardError as error:
+            logger.warning("rollout=<%s> | %s", self._rollout.request.rollout_id, error)
+            return reward
 
     def _checked(self, ending: Ending) -> Ending:
         if self._rollout.calls.succeeded == 0 and ending.outcome in (

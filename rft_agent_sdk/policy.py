@@ -44,7 +44,7 @@ MAX_RETRIES = 30
 """Retries of one call on 408, 409, 429, 5xx and connection errors: minutes of back-off, so that in practice
 the deadline ends them. A throttled rollout that gave up early would be scored as if it had played badly."""
 CONNECT_TIMEOUT_S = 10.0
-_TAIL_S = 1.0
+_TAIL_S = 0.2
 """Longest wait, in seconds, for the end of a streamed body after its last event, which comes along with it."""
 
 _refused_fields: set[tuple[str, str, str]] = set()

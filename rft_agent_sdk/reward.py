@@ -8,8 +8,8 @@ another that did better, so a policy cannot farm shaping instead of winning.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from numbers import Real
@@ -78,6 +78,33 @@ def as_reward(value: object) -> Reward:
             raise RewardError(f"the rewards {_shown(value)} add up to no finite number") from None
         return Reward(total, per_turn=per_turn)
     return Reward(_number(value))
+
+
+def shared_out(
+    reward: Reward, credits: Sequence[float], turns: Sequence[int], sampled: int
+) -> Reward:
+    """Return a reward with one number for each model call; they add up to its total, but for rounding.
+
+    Args:
+        reward: Of the whole play.
+        credits: What each call of a tool earned. What they leave of the total is the last model call's.
+        turns: How many model calls had been answered when each was made.
+        sampled: Model calls answered in all; of less than two the reward stays whole.
+
+    Raises:
+        RewardError: Credits that are not one finite number for each call.
+    """
+    if len(credits) != len(turns):
+        raise RewardError(
+            f"wanted one credit for each of the episode's {len(turns)} calls, got {len(credits)}"
+        )
+    if sampled < 2:
+        return reward
+    earned = [0.0] * sampled
+    for turn, credit in zip(turns, credits, strict=True):
+        earned[min(turn, sampled) - 1] += _number(credit, "credits")
+    earned[-1] += reward.total - math.fsum(earned)
+    return replace(reward, per_turn=tuple(earned))
 
 
 def _number(value: object, name: str = "") -> float:

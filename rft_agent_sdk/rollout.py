@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rft_agent_sdk.calls import PolicyCalls
 from rft_agent_sdk.context import Deadline
 from rft_agent_sdk.errors import RolloutCancelled, RolloutOver
+from rft_agent_sdk.reward import Reward, shared_out
 from rft_agent_sdk.types import JSON, Outcome, ToolSpec
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Rollout:
         self.outcome = Outcome.COMPLETED
         """Why the rollout ends, as far as the agent knows; set it to `TRUNCATED` where that is the case."""
         self.episode: Episode | None = None
+        self.acts: list[int] = []
+        """For each call of the episode's tools, how many model calls had been answered."""
         self.opening: JSON | None = None
         """Messages and tools of the first request, known before it is sent."""
         self.calls = PolicyCalls()
@@ -126,6 +129,17 @@ class Rollout:
         )
         messages.append({"role": "user", "content": episode.prompt})
         self.opening = {"messages": messages, **_tools(episode.tools)}
+
+    def by_turn(self, reward: Reward) -> Reward:
+        """Share the episode's reward out to the model calls, where it tells what its calls earned.
+
+        Raises:
+            RewardError: Credits that are not one finite number for each call.
+        """
+        credits = getattr(self.episode, "credits", None)  # it need not be a subclass
+        if credits is None or reward.per_turn is not None:
+            return reward
+        return shared_out(reward, list(credits), list(self.acts), self.calls.succeeded)
 
     def check_open(self) -> None:
         """Raise if no further policy call may start.

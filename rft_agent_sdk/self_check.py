@@ -120,7 +120,8 @@ async def _in_time(name: str, part: Part, until: float) -> JSON:
 
     threading.Thread(target=run, daemon=True, name=f"rft-doctor-{name}").start()
     try:
-        return await asyncio.wait_for(done, max(0.0, until - time.monotonic()))
+        async with asyncio.timeout(max(0.0, until - time.monotonic())):
+            return await done
     except TimeoutError:
         return {"ok": False, "error": "not done when the time for the answer was up"}
 

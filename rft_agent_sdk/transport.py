@@ -257,7 +257,9 @@ def _read_stream(body: bytes) -> tuple[str | None, Usage]:
 
 def _is_over(body: bytes) -> bool:
     """Whether the last of the server-sent events of a completion is there."""
-    return any(line.rstrip() == b"data: [DONE]" for line in body.split(b"\n"))
+    return any(
+        line.startswith(b"data:") and line[5:].strip() == b"[DONE]" for line in body.split(b"\n")
+    )
 
 
 def _usage(reply: JSON) -> Usage:

@@ -263,6 +263,48 @@ def test_what_was_played_counts_when_the_rollout_is_cut_short(server, then, outc
     reported_once(server, 2.0)
 
 
+@dataclass
+class Credited(Count):
+    """Each call earns a tenth."""
+
+    credits: list[float] = field(default_factory=list)
+
+    def call(self, name, arguments, *, recovered=False):
+        self.credits.append(0.1)
+        return super().call(name, arguments, recovered=recovered)
+
+
+@pytest.mark.parametrize(
+    ("stray", "rewards"), [([], [0.1, 1.9]), ([0.1], [2.0]), ([float("nan")], [2.0])]
+)
+def test_a_play_that_is_cut_short_tells_its_reward_by_turn_too(
+    monkeypatch, credentials, stray, rewards
+):
+    class Credits(Counts):
+        def start(self, task):
+            return Credited(credits=list(stray))
+
+    def answer(seen, count):
+        if seen.path != "/v1/chat/completions":
+            return {}
+        if count == 2:
+            playing[0].cancel("a test")
+        return completion("", calls=[("add", "{}")])
+
+    playing = []
+
+    with ScriptedServer(answer) as server:
+        monkeypatch.setenv("RFT_ALLOW_ENDPOINT_HOSTS", server.host)
+
+        def function(rollout: Rollout):
+            playing.append(rollout)
+            return play(Credits(), rollout)
+
+        body = run(function, server)
+    assert body["_rft"]["outcome"] == "cancelled"
+    assert server.rewards == [pytest.approx(rewards)]
+
+
 def test_what_was_played_counts_when_the_function_exits(server):
     with pytest.raises(SystemExit):
         run(playing(leave), server)

@@ -71,7 +71,8 @@ async def await_session(visit: Visit) -> None:
     given_s = a_number(body, "timeout_s", low=0)
     timeout_s = LONGEST_WAIT_S if given_s is None else min(given_s, LONGEST_WAIT_S)
     try:
-        result = await asyncio.wait_for(session.ended(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            result = await session.ended()
     except TimeoutError:
         await visit.reply({"state": session.rollout.state.value})
         return

@@ -221,7 +221,8 @@ class TrainingSessionServer:
         if operation is None:
             raise Refusal(404, "ResourceNotFoundException", "there is no such operation")
         try:
-            await asyncio.wait_for(operation.settled.wait(), self._hold_s)
+            async with asyncio.timeout(self._hold_s):
+                await operation.settled.wait()
         except TimeoutError:
             return {"status": operation.status}
         answer: JSON = {"status": operation.status}

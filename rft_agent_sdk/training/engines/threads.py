@@ -51,7 +51,9 @@ async def on_thread(
 
     threading.Thread(target=run, name=name, daemon=daemon).start()
     try:
-        return await asyncio.wait_for(done, timeout_s)
+        # Not `wait_for`: on Python 3.11 it forgets that it was cancelled where `done` comes at the same moment.
+        async with asyncio.timeout(timeout_s):
+            return await done
     except TimeoutError:
         if done.done() and not done.cancelled():
             raise  # its own
