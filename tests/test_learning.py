@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 from environments.wordle import compact
+from rft_agent_sdk.cli.learn import command
 from rft_agent_sdk.cli.learning.comparison import gain
 from rft_agent_sdk.cli.learning.recipe import Recipe
 from rft_agent_sdk.cli.learning.record import Record
 from rft_agent_sdk.cli.learning.report import pooled
+from rft_agent_sdk.cli.learning.stages import check
 from rft_agent_sdk.cli.learning.tasks import Tasks, check_apart, split
 from rft_agent_sdk.errors import UsageError
 
@@ -55,7 +58,23 @@ def test_another_environment_is_not_taken_to_tell_its_reward_by_turn():
     assert chosen.advantage == "rloo"
 
 
-@pytest.mark.parametrize(("given", "told"), [({"gamez": 1}, "gamez"), ({"minutes": 0}, "above 0")])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"gamez": 1}, "gamez"),
+        ({"minutes": 0}, "above 0"),
+        ({"minutes": float("inf")}, "above 0"),
+        ({"minutes": "abc"}, "above 0"),
+        ({"group": True}, "group must be a whole number above 0"),
+        ({"steps": 1.5}, "steps must be a whole number"),
+        ({"rate": float("nan")}, "rate must be a number above 0"),
+        ({"seed": -1}, "at least 0"),
+        ({"answer_share": 2}, "from 0 to 1"),
+        ({"prior_shares": (0,)}, "add up to more than 0"),
+        ({"prior_shares": 0.5}, "a list of numbers"),
+        ({"advantage": 3}, "a text"),
+    ],
+)
 def test_a_recipe_that_is_none_is_refused(given, told):
     with pytest.raises(UsageError, match=told):
         Recipe.of(**given)
@@ -77,6 +96,39 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
     (tmp_path / "learn.json").write_text(json.dumps({"recipe": {}}))
     with pytest.raises(UsageError, match="wanted a run"):
         Record.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"teacher": "nobody"}, "nobody"),
+        ({"environment": "gsm8k"}, "has no policy 'teacher'"),
+        ({"advantage": "bogus"}, "advantage"),
+        ({"held_out": 99_999}, "99999"),
+        ({"rate": 5.0}, "learning_rate"),
+    ],
+)
+def test_what_a_later_stage_would_refuse_is_refused_before_the_first(given, told):
+    with pytest.raises(UsageError, match=told):
+        check(Recipe.of(**given))
+
+
+def test_a_recipe_of_wordle_is_taken():
+    check(RECIPE)
+
+
+def test_a_run_that_is_gone_on_with_takes_no_other_numbers(tmp_path):
+    Record.begin(tmp_path, RECIPE)
+    done = CliRunner().invoke(
+        command, ["--resume", "--run-dir", str(tmp_path), "--steps", "9", "--set", "nonsense=3"]
+    )
+    assert "leave out nonsense, steps" in str(done.exception)
+
+
+def test_a_rollout_that_failed_is_in_no_comparison():
+    assert gain([0, None, 1, 0], [1, 1, None, 0]).mean == 0.5
+    with pytest.raises(UsageError, match="nothing to compare"):
+        gain([None], [1])
 
 
 def done(folder, seed, before, after, **recipe):

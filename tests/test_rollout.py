@@ -288,16 +288,16 @@ def test_a_play_that_is_cut_short_tells_its_reward_by_turn_too(
         if seen.path != "/v1/chat/completions":
             return {}
         if count == 2:
-            playing[0].cancel("a test")
+            started[0].cancel("a test")
         return completion("", calls=[("add", "{}")])
 
-    playing = []
+    started: list[Rollout] = []
 
     with ScriptedServer(answer) as server:
         monkeypatch.setenv("RFT_ALLOW_ENDPOINT_HOSTS", server.host)
 
         def function(rollout: Rollout):
-            playing.append(rollout)
+            started.append(rollout)
             return play(Credits(), rollout)
 
         body = run(function, server)

@@ -63,6 +63,14 @@ def command(
 
         click.echo(pooled([Record.read(folder) for folder in pool]))
         return 0
+    chosen = given | {name: _plain(value) for name, value in map(read_override, numbers)}
+    asked = sorted(name for name, value in chosen.items() if value is not None)
+    if resume and (asked or quick):
+        raise UsageError(
+            f"a run that is gone on with keeps its recipe: leave out {', '.join(asked) or 'quick'}"
+        )
+    from rft_agent_sdk.cli.learning.stages import check
+
     composing.check_local()
     if logging.getLogger().level > logging.DEBUG:  # not asked to be verbose: the bars tell enough
         logging.getLogger("rft_agent_sdk").setLevel(logging.WARNING)
@@ -73,12 +81,11 @@ def command(
     if resume and run_dir is None:
         raise UsageError("--resume needs to know which run: name its folder by --run-dir")
     folder = run_dir or Path("runs", datetime.now(UTC).strftime("learn-%Y%m%d-%H%M%S"))
-    chosen = given | {name: _plain(value) for name, value in map(read_override, numbers)}
+    recipe = None if resume else Recipe.of(quick=quick, **chosen)
+    if recipe is not None:
+        check(recipe)
     with locked(folder):
-        if resume:
-            record = Record.read(folder)
-        else:
-            record = Record.begin(folder, Recipe.of(quick=quick, **chosen))
+        record = Record.read(folder) if recipe is None else Record.begin(folder, recipe)
         click.echo(f"run {folder}", err=True)
         return composing.run(_all(record))
 

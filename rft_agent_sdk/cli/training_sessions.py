@@ -33,7 +33,12 @@ def command() -> None:
 )
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
 @click.option("--device", default="auto", show_default=True, help="cpu, mps, cuda, cuda:1 or auto.")
-@click.option("--threads", default=0, help="Threads of torch on the CPU; 0 leaves that to torch.")
+@click.option(
+    "--threads",
+    type=click.IntRange(0),
+    default=0,
+    help="Threads of torch on the CPU; 0 leaves that to torch.",
+)
 @click.option("--region", default="us-west-2", show_default=True, help="Region in ARNs.")
 def serve_command(
     path: str,

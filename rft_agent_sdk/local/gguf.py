@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,15 @@ from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.local.model import Dtype
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_UNREAD = (OSError, ValueError, LookupError, TypeError, NotImplementedError, RuntimeError)
+_UNREAD = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    NotImplementedError,
+    RuntimeError,
+    struct.error,
+)
 """What transformers and its reader of GGUF raise for a file that they cannot take."""
 
 

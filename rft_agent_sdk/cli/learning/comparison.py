@@ -19,11 +19,12 @@ class Gain(NamedTuple):
     high: float
 
 
-def gain(before: Sequence[int], after: Sequence[int], *, seed: int = 0) -> Gain:
+def gain(before: Sequence[int | None], after: Sequence[int | None], *, seed: int = 0) -> Gain:
     """Return how much more is solved after than before, by a paired bootstrap over tasks.
 
     Args:
-        before: 1 for each task that was solved, else 0; several runs may stand one after the other.
+        before: 1 for each task that was solved, 0 for one that was not; several runs may stand one after the
+            other. A task is left out where its rollout failed, before or after: `None`.
         after: The same tasks in the same order.
         seed: Of the bootstrap.
 
@@ -32,7 +33,15 @@ def gain(before: Sequence[int], after: Sequence[int], *, seed: int = 0) -> Gain:
     """
     if not before or len(before) != len(after):
         raise UsageError(f"wanted the same tasks twice, got {len(before)} and {len(after)}")
-    changes = [new - old for old, new in zip(before, after, strict=True)]
+    changes = [
+        new - old
+        for old, new in zip(before, after, strict=True)
+        if old is not None and new is not None
+    ]
+    if not changes:
+        raise UsageError(
+            "every task's rollout failed, before or after: there is nothing to compare"
+        )
     draw = random.Random(seed)  # noqa: S311 - must be reproducible
     count = len(changes)
     means = sorted(sum(draw.choices(changes, k=count)) / count for _ in range(_DRAWS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
@@ -98,9 +99,9 @@ class Recipe:
         base = replace(cls(), **_QUICK) if quick else cls()
         if given.get("environment", WORDLE) != WORDLE:
             base = replace(base, advantage="grpo")  # of any other no reward by turn is known
-        minutes = float(given.get("minutes", base.minutes))
-        if not minutes > 0:
-            raise UsageError(f"minutes must be above 0, got {minutes!r}")
+        minutes = given.get("minutes", base.minutes)
+        if not _is_number(minutes) or not minutes > 0:
+            raise UsageError(f"minutes must be a number above 0, got {minutes!r}")
         if not quick:
             factor = minutes / FULL_MINUTES
             base = replace(
@@ -109,7 +110,10 @@ class Recipe:
                 imitation_passes=base.imitation_passes * max(1.0, factor),
                 steps=max(1, round(base.steps * factor)),
             )
-        return replace(base, **given)
+        recipe = replace(base, **given)
+        for field in fields(cls):
+            _check(field.name, getattr(cls(), field.name), getattr(recipe, field.name))
+        return recipe
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -122,3 +126,34 @@ class Recipe:
             key: tuple(one) if isinstance(one, list) else one for key, one in value.items()
         }
         return cls(**found)
+
+
+_MAY_BE_ZERO = frozenset({"seed", "warmup_steps", "kl_coef", "imitation_decay"})
+_SHARES = frozenset({"answer_share", "grpo_answer_share"})
+
+
+def _check(name: str, usual: Any, value: Any) -> None:
+    """Refuse a value of another kind than the usual one, or out of its range.
+
+    Raises:
+        UsageError: It is.
+    """
+    if isinstance(usual, tuple):
+        wanted = "a list of numbers, none below 0, that add up to more than 0"
+        fits = isinstance(value, tuple) and all(_is_number(one) and one >= 0 for one in value)
+        fits = fits and sum(value) > 0
+    elif isinstance(usual, str):
+        wanted, fits = "a text", isinstance(value, str) and bool(value)
+    elif name in _SHARES:
+        wanted, fits = "a number from 0 to 1", _is_number(value) and 0 <= value <= 1
+    else:
+        kind = "a whole number" if isinstance(usual, int) else "a number"
+        wanted = f"{kind} {'of at least 0' if name in _MAY_BE_ZERO else 'above 0'}"
+        fits = _is_number(value) and (value > 0 or (value == 0 and name in _MAY_BE_ZERO))
+        fits = fits and (isinstance(value, int) or not isinstance(usual, int))
+    if not fits:
+        raise UsageError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

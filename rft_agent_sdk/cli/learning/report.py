@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,12 +98,13 @@ def pooled(records: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
-def _by_task(records: Sequence[Record], stage: str, cell: str) -> list[int]:
+def _by_task(records: Sequence[Record], stage: str, cell: str) -> list[int | None]:
     return [one for record in records for one in record.stages[stage]["cells"][cell]["by_task"]]
 
 
-def _mean(values: Sequence[int]) -> float:
-    return sum(values) / len(values)
+def _mean(values: Sequence[int | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / max(1, len(known))
 
 
 def _points(found: Gain) -> str:
@@ -205,7 +207,12 @@ def _plot(record: Record) -> Path | None:
 
 
 def _metrics(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    """Return the steps of a curve; a file that is gone or damaged costs the plot its curve, not the run its report."""
+    found = []
+    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 def _curve(metrics: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:

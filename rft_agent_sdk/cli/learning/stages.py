@@ -16,10 +16,12 @@ from rft_agent_sdk.cli.entrypoint import served
 from rft_agent_sdk.cli.grpo import Open
 from rft_agent_sdk.cli.learning import playing, tasks
 from rft_agent_sdk.cli.learning.progress import Progress
+from rft_agent_sdk.cli.learning.recipe import Recipe
 from rft_agent_sdk.cli.learning.record import Record
 from rft_agent_sdk.cli.local import chat_template, script_of
 from rft_agent_sdk.cli.policies import find_policy
 from rft_agent_sdk.environment import load_environment
+from rft_agent_sdk.errors import UsageError
 from rft_agent_sdk.types import JSON, SamplingParams
 
 if TYPE_CHECKING:
@@ -32,6 +34,28 @@ _PASS_TOKENS = 1024
 _CHUNK = 256
 """Games of the teacher between two writes."""
 _Stage = Callable[[Record, str], Awaitable[JSON]]
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse a recipe that some stage would refuse, before the first one.
+
+    Raises:
+        UsageError: There is no such environment or teacher, not so many tasks, or a number that GRPO cannot take.
+    """
+    import pydantic
+
+    find_policy(recipe.teacher, recipe.environment)
+    tasks.split(recipe)
+    nowhere = Path("policy")
+    try:
+        playing.config_of(recipe, nowhere, nowhere, "http://127.0.0.1:1", **_loop_keys(recipe))
+    except pydantic.ValidationError as error:
+        told = (
+            f"{entry['loc'][0]}: {entry['msg']}, got {entry['input']!r}"
+            for entry in error.errors()
+            if entry["loc"]
+        )
+        raise UsageError(f"GRPO cannot be run like that: {'; '.join(told) or error}") from None
 
 
 async def learn(record: Record, last: str = "") -> None:
@@ -78,7 +102,12 @@ async def _evaluate(record: Record, url: str) -> JSON:
                 report, groups = await evaluate(
                     at.rollouts, tasks.rows(chosen), sampling=sampling, seed=record.recipe.seed
                 )
-                solved = [int(is_solved(one.trajectory)) for g in groups for one in g.rollouts]
+                # One that failed is in no rate, so it is in no comparison.
+                solved = [
+                    int(is_solved(one.trajectory)) if one.trains else None
+                    for g in groups
+                    for one in g.rollouts
+                ]
                 cells[f"{kind}/{setting}"] = {**report.to_json(), "by_task": solved}
                 progress.at(len(cells))
     progress.close()
