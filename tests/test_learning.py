@@ -25,7 +25,7 @@ def test_at_least_two_hundred_secrets_are_held_out_and_in_no_list_of_training():
     assert len(held_out) == RECIPE.held_out >= 200
     for tasks in (found.seen, found.lessons, found.played):
         assert not held_out & {compact.task_key(task) for task in tasks}
-    assert (len(found.seen), len(found.lessons), len(found.played)) == (300, 300, 160)
+    assert (len(found.seen), len(found.lessons), len(found.played)) == (200, 300, 80)
 
 
 def test_a_split_that_shares_a_secret_is_refused():
@@ -49,13 +49,6 @@ def test_half_the_minutes_make_half_the_games_and_steps():
 def test_what_is_given_wins_over_what_the_minutes_make():
     assert Recipe.of(minutes=15.0, games=7).games == 7
     assert Recipe.of(games=None).games == Recipe.of().games
-
-
-def test_another_environment_is_not_taken_to_tell_its_reward_by_turn():
-    assert Recipe.of().advantage == "group_based_per_turn"
-    assert Recipe.of(environment="environments.wordle:compact").advantage == "grpo"
-    chosen = Recipe.of(environment="own:env", advantage="rloo")
-    assert chosen.advantage == "rloo"
 
 
 @pytest.mark.parametrize(

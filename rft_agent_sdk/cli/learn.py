@@ -15,9 +15,7 @@ from rft_agent_sdk.errors import UsageError
 
 
 @click.command("learn", short_help="Watch a small policy learn, with no GPU and no download.")
-@click.option(
-    "--environment", help="What is learnt.  [default: environments.wordle:compact_per_turn]"
-)
+@click.option("--environment", help="What is learnt.  [default: environments.wordle:compact]")
 @click.option("--seed", type=click.IntRange(0), help="Of everything.  [default: 0]")
 @click.option("--minutes", type=float, help="What the stages are scaled to.  [default: 30]")
 @click.option(
