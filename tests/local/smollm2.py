@@ -43,7 +43,7 @@ ENVIRONMENT = "environments.wordle:compact"
 AGENT = {"RFT_ENVIRONMENT": ENVIRONMENT, "ROLLOUT_BUDGET_SECONDS": "1500"}
 """Settings of the deployed agent; the time is what a busy machine takes."""
 PRIOR = (0.0, 0.0, 0.0, 0.0, 1.0)
-GAMES, EVALUATED = 72, 12
+GAMES, EVALUATED = 48, 12
 GRPO_STEPS, STEP_TASKS, GROUP = 2, 3, 4
 SAMPLING = SamplingParams(1.0, 1.0, 40)
 CONTEXT = 640
