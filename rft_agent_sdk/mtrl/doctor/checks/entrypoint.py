@@ -105,7 +105,7 @@ def server_starts(setup: Setup) -> Answer:
         with started(path, environ=environ, within_s=setup.start_s) as start:
             found = _judged(start, place, setup.start_s)
             if start.url and not found:
-                found += _invoked(start.url, place)
+                found = [*_invoked(start.url, place), *_slowness(start, place, setup.start_s)]
         findings += found
         told.append(
             f"{place} answers its first ping after {start.took_s:.1f} s, and an invocation with a reward"
@@ -143,6 +143,10 @@ def _judged(start: Started, place: str, within_s: float) -> list[Finding]:
                 place,
             )
         ]
+    return []
+
+
+def _slowness(start: Started, place: str, within_s: float) -> list[Finding]:
     if start.took_s > _SLOW * within_s:
         return [
             warning(
