@@ -71,11 +71,7 @@ class _Conversation:
     """One fresh conversation of the policy with an episode."""
 
     def __init__(
-        self,
-        environment: Environment,
-        episode: Episode,
-        rollout: Rollout,
-        max_turns: int,
+        self, environment: Environment, episode: Episode, rollout: Rollout, max_turns: int
     ) -> None:
         self._environment = environment
         self._episode = episode

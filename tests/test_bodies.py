@@ -56,6 +56,17 @@ async def streamed() -> Any:
     return await client.chat.completions.create(model="m", messages=hello, stream=True)
 
 
+async def assert_read_whole(server):
+    """A reply of three parts is read, counts as answered, and leaves nothing behind."""
+    rollout = rollout_at(server)
+    with rollout_context(rollout), dropped() as left:
+        parts = await read(await streamed())
+        await asyncio.sleep(0)
+    assert len(parts) == 3
+    assert left == []
+    assert (rollout.calls.succeeded, rollout.calls.failed) == (1, 0)
+
+
 async def read(stream: Any) -> list[Any]:
     return [
         part async for part in stream._iterator
@@ -65,26 +76,14 @@ async def read(stream: Any) -> list[Any]:
 @EVERY_END
 async def test_a_reply_of_the_policy_is_over_with_its_last_event(answer):
     with ScriptedServer(lambda seen, count: answer) as server:
-        rollout = rollout_at(server)
-        with rollout_context(rollout), dropped() as left:
-            parts = await read(await streamed())
-            await asyncio.sleep(0)
-    assert len(parts) == 3
-    assert left == []
-    assert (rollout.calls.succeeded, rollout.calls.failed) == (1, 0)
+        await assert_read_whole(server)
 
 
 async def test_a_body_that_never_ends_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(policy, "_TAIL_S", 0.05)
     endless = Answer(200, LATE + b": and again\n" * 2, EVENTS, trickle_s=0.1)
     with ScriptedServer(lambda seen, count: endless) as server:
-        rollout = rollout_at(server)
-        with rollout_context(rollout), dropped() as left:
-            parts = await read(await streamed())
-            await asyncio.sleep(0)
-    assert len(parts) == 3
-    assert left == []
-    assert (rollout.calls.succeeded, rollout.calls.failed) == (1, 0)
+        await assert_read_whole(server)
 
 
 async def test_a_rollout_s_end_leaves_nothing_of_the_connection_it_cuts():

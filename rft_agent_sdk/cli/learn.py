@@ -53,6 +53,7 @@ def command(
     """
     from rft_agent_sdk.cli.learning.recipe import Recipe
     from rft_agent_sdk.cli.learning.record import Record
+    from rft_agent_sdk.cli.learning.stages import check
     from rft_agent_sdk.training.config import read_override
     from rft_agent_sdk.training.files import locked
 
@@ -62,13 +63,13 @@ def command(
         click.echo(pooled([Record.read(folder) for folder in pool]))
         return 0
     chosen = given | {name: _plain(value) for name, value in map(read_override, numbers)}
+    if resume and run_dir is None:
+        raise UsageError("--resume needs to know which run: name its folder by --run-dir")
     asked = sorted(name for name, value in chosen.items() if value is not None)
     if resume and (asked or quick):
         raise UsageError(
             f"a run that is gone on with keeps its recipe: leave out {', '.join(asked) or 'quick'}"
         )
-    from rft_agent_sdk.cli.learning.stages import check
-
     composing.check_local()
     if logging.getLogger().level > logging.DEBUG:  # not asked to be verbose: the bars tell enough
         logging.getLogger("rft_agent_sdk").setLevel(logging.WARNING)
@@ -76,8 +77,6 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    if resume and run_dir is None:
-        raise UsageError("--resume needs to know which run: name its folder by --run-dir")
     folder = run_dir or Path("runs", datetime.now(UTC).strftime("learn-%Y%m%d-%H%M%S"))
     recipe = None if resume else Recipe.of(quick=quick, **chosen)
     if recipe is not None:

@@ -315,7 +315,20 @@ def load_config(path: str | Path, overrides: Mapping[str, object] | None = None)
         UsageError: The file cannot be read, or keys are missing, unknown or wrong; all of them are named
             at once, each with what was wanted and what came.
     """
-    values = {**config_yaml.read_mapping(path), **(overrides or {})}
+    return checked({**config_yaml.read_mapping(path), **(overrides or {})}, f"config {str(path)!r}")
+
+
+def checked(values: Mapping[str, object], name: str) -> Config:
+    """Return the config that some values make.
+
+    Args:
+        values: By key.
+        name: What the values are called in an error.
+
+    Raises:
+        UsageError: Keys are missing, unknown or wrong; all of them are named at once, each with what was wanted
+            and what came.
+    """
     try:
         return Config.model_validate(values)
     except pydantic.ValidationError as error:
@@ -323,7 +336,7 @@ def load_config(path: str | Path, overrides: Mapping[str, object] | None = None)
     problems = [_problem(entry) for entry in wrong]
     problems += _conflicts(values, {entry["loc"][0] for entry in wrong})
     listed = "\n".join(f"  {problem}" for problem in problems)
-    raise UsageError(f"config {str(path)!r} needs {len(problems)} corrections:\n{listed}")
+    raise UsageError(f"{name} needs {len(problems)} corrections:\n{listed}")
 
 
 def read_override(text: str) -> tuple[str, object]:

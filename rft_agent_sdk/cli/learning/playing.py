@@ -35,27 +35,31 @@ class Playing:
 
 
 def config_of(recipe: Recipe, policy: Path, folder: Path, agent_url: str, **more: Any) -> Config:
-    """Return the config of a run of the loop, as `rft grpo` would be told it."""
-    from rft_agent_sdk.training.config import Config
+    """Return the config of a run of the loop, as `rft grpo` would be told it.
 
-    return Config(
-        engine="local",
-        base_model=str(policy),
-        agent_url=agent_url,
-        lora_rank=0,
-        device="cpu",
-        threads=recipe.threads,
-        dataset_path="tasks.json",
-        seed=recipe.seed,
-        max_context_tokens=_MAX_CONTEXT,
-        max_new_tokens=MAX_NEW_TOKENS,
-        max_rollout_time=_ROLLOUT_S,
-        max_concurrent_rollouts=recipe.concurrency,
-        history_mode="linear",
-        run_dir=str(folder),
-        mlflow_uri="none",
-        **more,
-    )
+    Raises:
+        UsageError: The recipe's numbers make none.
+    """
+    from rft_agent_sdk.training.config import checked
+
+    values = {
+        "engine": "local",
+        "base_model": str(policy),
+        "agent_url": agent_url,
+        "lora_rank": 0,
+        "device": "cpu",
+        "threads": recipe.threads,
+        "dataset_path": "tasks.json",
+        "seed": recipe.seed,
+        "max_context_tokens": _MAX_CONTEXT,
+        "max_new_tokens": MAX_NEW_TOKENS,
+        "max_rollout_time": _ROLLOUT_S,
+        "max_concurrent_rollouts": recipe.concurrency,
+        "history_mode": "linear",
+        "run_dir": str(folder),
+        "mlflow_uri": "none",
+    }
+    return checked({**values, **more}, "the recipe's GRPO")
 
 
 @asynccontextmanager

@@ -105,8 +105,9 @@ class Recipe:
                 steps=max(1, round(base.steps * factor)),
             )
         recipe = replace(base, **given)
-        for field in fields(cls):
-            _check(field.name, getattr(cls(), field.name), getattr(recipe, field.name))
+        usual = cls()
+        for name in known:
+            _check(name, getattr(usual, name), getattr(recipe, name))
         return recipe
 
     def to_json(self) -> dict[str, Any]:

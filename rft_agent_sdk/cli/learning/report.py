@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ _CELLS = {
     "trained/serving": "trained, greedy",
     "trained/training": "trained, temperature 1",
 }
+_WIDTH = max(map(len, _CELLS.values()))
 
 
 def write_report(record: Record) -> str:
@@ -82,17 +83,20 @@ def pooled(records: Sequence[Record]) -> str:
             f"wanted runs of one recipe, each with a seed of its own, got the seeds {seeds} "
             "or recipes that differ in more"
         )
-    width = max(map(len, _CELLS.values()))
-    lines = [" " * width + "".join(f"  {told:>20}" for told in _STAGES.values())]
-    for cell, name in _CELLS.items():
-        shares = [_mean(_by_task(records, stage, cell)) for stage in _STAGES]
-        lines.append(f"{name:<{width}}" + "".join(f"  {100 * one:>19.1f}%" for one in shares))
-    lines += ["", "What GRPO gained over imitation, the same tasks compared, in points:"]
+
+    def shares(cell: str) -> list[str]:
+        return [f"{100 * _mean(_by_task(records, stage, cell)):.1f}%" for stage in _STAGES]
+
+    lines = [
+        _grid(shares),
+        "",
+        "What GRPO gained over imitation, the same tasks compared, in points:",
+    ]
     for cell, name in _CELLS.items():
         before, after = (
             _by_task(records, stage, cell) for stage in ("after_imitation", "after_grpo")
         )
-        lines.append(f"{name:<{width}}  {_points(gain(before, after))}")
+        lines.append(f"{name:<{_WIDTH}}  {_points(gain(before, after))}")
     tasks = len(_by_task(records, "after_grpo", "held_out/serving"))
     lines += ["", f"seeds {', '.join(map(str, seeds))}: {tasks} held-out tasks in all"]
     return "\n".join(lines)
@@ -131,13 +135,15 @@ def _cell(one: JSON) -> JSON:
 
 
 def _table(found: JSON) -> str:
-    width = max(map(len, _CELLS.values()))
-    head = " " * width + "".join(f"  {told:>20}" for told in _STAGES.values())
-    lines = [head]
-    for cell, name in _CELLS.items():
-        told = [found["evaluations"][stage][cell] for stage in _STAGES]
-        lines.append(f"{name:<{width}}" + "".join(f"  {_share(one):>20}" for one in told))
-    return "\n".join(lines)
+    return _grid(lambda cell: [_share(found["evaluations"][stage][cell]) for stage in _STAGES])
+
+
+def _grid(told: Callable[[str], Sequence[str]]) -> str:
+    """Return a table for a terminal: a row for each kind of evaluation, with what is told of each stage."""
+    rows = [("", list(_STAGES.values())), *((name, told(cell)) for cell, name in _CELLS.items())]
+    return "\n".join(
+        f"{name:<{_WIDTH}}" + "".join(f"  {one:>20}" for one in row) for name, row in rows
+    )
 
 
 def _share(one: JSON) -> str:
