@@ -13,14 +13,13 @@ import functools
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import openai
 from openai._models import FinalRequestOptions  # the type of the documented hook `_prepare_options`
-from openai._streaming import ServerSentEvent, SSEDecoder
 
 from rft_agent_sdk.bodies import run_out
 from rft_agent_sdk.context import Deadline, current_rollout, rollout_context
@@ -126,29 +125,32 @@ class _PolicyAsyncOpenAI(_InTime, openai.AsyncOpenAI):
         await rollout.endpoint.auth.prepare_async()
         return await super()._prepare_options(_bind(options, rollout, self.timeout))
 
-    def _make_sse_decoder(self) -> SSEDecoder:
-        return _WholeDecoder()
+    def _make_sse_decoder(self) -> Any:
+        # Of a version that does not ask for it here, streams end as they come.
+        decoder: Any = super()._make_sse_decoder()
+        decoder.aiter_bytes = functools.partial(_whole, decoder.aiter_bytes)
+        return decoder
 
     async def close(self) -> None:
         """Do nothing, as in the synchronous client."""
 
 
-class _WholeDecoder(SSEDecoder):
-    """Ends a streamed reply at its last event, with nothing left of it.
+async def _whole(
+    decode: Callable[[AsyncIterator[bytes]], AsyncIterator[Any]], body: AsyncIterator[bytes]
+) -> AsyncIterator[Any]:
+    """Yield a streamed reply's events; it ends at the last one, with nothing left of it.
 
-    The SDK's own yields `[DONE]`, at which its stream stops and drops it, and with it a dozen generators
+    The SDK's own decoder yields `[DONE]`, at which its stream stops and drops it, and with it a dozen generators
     inside one another, for the event loop to close one by one. An agent framework's loop is over before that.
     """
-
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[ServerSentEvent]:
-        events = super().aiter_bytes(iterator)
-        async for event in events:
-            if not event.data.startswith("[DONE]"):
-                yield event
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TAIL_S):  # ends each of them from inside
-                    await run_out(events)
+    events = decode(body)
+    async for event in events:
+        if not event.data.startswith("[DONE]"):
+            yield event
+            continue
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TAIL_S):  # ends each of them from inside
+                await run_out(events)
 
 
 def _bind(
